@@ -1,1 +1,41 @@
-//! testkit
+//! Real servers for tests, as child processes on free loopback ports with temporary data.
+//!
+//! `redis()` gives a test its own corner of a server shared by the whole run; `redis::Server::start()` gives it a server
+//! of its own, to break. Every start is synchronous, so it works in plain tests and property tests too.
+//! A server never outlives the process that started it, however that process ends.
+//!
+//! - `need!` skips the test, with the reason on record, when its server cannot be had; under `CI=true` it fails instead.
+//! - `process` keeps a server alive for exactly as long as its owner; `wait` is the only place that polls.
+//! - `ledger` counts which tests used what.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
+)]
+
+pub mod find;
+mod fresh;
+pub mod ledger;
+mod port;
+pub mod process;
+pub mod redis;
+pub mod resp;
+mod unavailable;
+pub mod wait;
+
+pub use redis::shared as redis;
+pub use unavailable::{Server, Skipped, Unavailable};
+pub use wait::wait_until;
+
+/// Takes the server, or ends the test: recorded as skipped with the reason, or as a failure where `CI` is `true`.
+#[macro_export]
+macro_rules! need {
+    ($server:expr) => {
+        match $server {
+            Ok(server) => server,
+            Err(unavailable) => {
+                $crate::ledger::skip(&unavailable);
+                return $crate::Skipped::skipped();
+            }
+        }
+    };
+}

@@ -1,0 +1,184 @@
+//! A server process that lives exactly as long as its owner, and can be stopped, killed and started again.
+//!
+//! Between owner and server stands a small shell script that holds the read end of a pipe from the owner. Dropping the
+//! handle, leaving `main` and `kill -9` of the owner all close the pipe, and then the server and its folder are gone.
+//! The supervisor leads a process group of its own, so Ctrl-C in a terminal reaches the owner only.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::wait::try_wait_until;
+
+const SUPERVISOR: &str = include_str!("supervisor.sh");
+
+/// What to run, and for whom.
+#[derive(Debug)]
+pub struct Plan {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    /// Working folder, log and data; removed in the end.
+    pub folder: PathBuf,
+    /// User and group to run as, where the server refuses to run as root.
+    pub user: Option<(u32, u32)>,
+    /// How to end it: `KILL`, unless the server must tidy up outside its folder.
+    pub last_signal: &'static str,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    folder: PathBuf,
+    line: Mutex<Line>,
+}
+
+/// The two pipes to the supervisor. `commands` is taken on drop, because closing it is the order to end.
+#[derive(Debug)]
+struct Line {
+    supervisor: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    pid: Option<u32>,
+}
+
+impl Process {
+    pub fn start(plan: Plan) -> io::Result<Process> {
+        let mut command = Command::new("sh");
+        command.args(["-c", SUPERVISOR, "supervisor"]);
+        command
+            .arg(&plan.folder)
+            .arg(plan.folder.join("log"))
+            .arg(plan.last_signal)
+            .arg(&plan.program)
+            .args(&plan.args);
+        command.current_dir(&plan.folder).env("LC_ALL", "C").process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if let Some((user, group)) = plan.user {
+            command.uid(user).gid(group);
+        }
+        let mut supervisor = command.spawn()?;
+        let commands = supervisor.stdin.take();
+        let answers = supervisor.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let line = Line { supervisor, commands, answers: BufReader::new(answers), pid: None };
+        let process = Process { folder: plan.folder, line: Mutex::new(line) };
+        process.line().start()?;
+        Ok(process)
+    }
+
+    /// The server's own pid, not the supervisor's. None between `kill` and `start_again`.
+    pub fn pid(&self) -> Option<u32> {
+        self.line().pid
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Sends a signal by name, without `SIG`.
+    pub fn signal(&self, name: &str) -> io::Result<()> {
+        self.line().signal(name)
+    }
+
+    /// `kill -9`, and waits until the process is gone. Doing it twice is doing it once.
+    pub fn kill(&self) -> io::Result<()> {
+        self.end("KILL")
+    }
+
+    /// Sends a signal that ends the server, and waits until it is gone.
+    pub fn end(&self, signal: &str) -> io::Result<()> {
+        let mut line = self.line();
+        if line.pid.is_none() {
+            return Ok(());
+        }
+        line.signal(signal)?;
+        line.reap()
+    }
+
+    /// The same command in the same folder; ends a server that still runs.
+    pub fn start_again(&self) -> io::Result<()> {
+        self.kill()?;
+        self.line().start()
+    }
+
+    /// False once the process has ended by itself, or was killed by somebody else.
+    pub fn is_running(&self) -> bool {
+        let Some(pid) = self.pid() else { return false };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The state follows the command, which stands in parentheses and may contain some.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+
+    /// Waits until `is_ready`; a server that ends or is silent for too long is an error that quotes its last words.
+    pub fn wait_until_ready(&self, limit: Duration, mut is_ready: impl FnMut() -> bool) -> io::Result<()> {
+        let answered = try_wait_until(limit, "an answer", || match is_ready() {
+            true => Some(true),
+            false if self.is_running() => None,
+            false => Some(false),
+        });
+        match answered {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::Error::other(format!("it ended right after the start: {}", self.last_words()))),
+            Err(timed_out) => Err(io::Error::other(format!("{timed_out}: {}", self.last_words()))),
+        }
+    }
+
+    /// The end of the server's log.
+    pub fn last_words(&self) -> String {
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(5)..].join(" | ")
+    }
+
+    /// A test that panicked while it held the line must not hide its own message behind a poisoned lock.
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn start(&mut self) -> io::Result<()> {
+        let answer = self.ask("start")?;
+        self.pid = Some(answer.parse().map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    fn signal(&mut self, name: &str) -> io::Result<()> {
+        match self.ask(name)?.as_str() {
+            "0" => Ok(()),
+            _ => Err(io::Error::other(format!("the server could not be sent {name}"))),
+        }
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        self.ask("reap")?;
+        self.pid = None;
+        Ok(())
+    }
+
+    fn ask(&mut self, word: &str) -> io::Result<String> {
+        let commands = self.commands.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(commands, "{word}")?;
+        let mut answer = String::new();
+        if self.answers.read_line(&mut answer)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(answer.trim().to_owned())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mut line = self.line();
+        drop(line.commands.take());
+        // The supervisor is our own child and ends by itself; there is nothing to do about a failure to wait for it.
+        drop(line.supervisor.wait());
+    }
+}

@@ -1,0 +1,42 @@
+# Runs one server for its owner. Obeys one word per line on stdin and answers each with one line:
+#   start    starts the server, answers its pid
+#   reap     waits until the server has ended, answers its exit code
+#   <SIGNAL> sends it
+# The owner alone holds the other end of stdin. When it is gone, for whatever reason, the server ends and its folder goes.
+# A server that ended by itself stays a zombie until reaped, so its pid can never mean another process.
+# $1 folder  $2 log file  $3 last signal  $4.. the server's command
+folder=$1 log=$2 last=$3 pid=
+shift 3
+
+while read -r word; do
+    case $word in
+    start)
+        "$@" >>"$log" 2>&1 </dev/null &
+        pid=$!
+        echo "$pid"
+        ;;
+    reap)
+        wait "$pid"
+        echo "$?"
+        pid=
+        ;;
+    *)
+        kill -s "$word" "$pid"
+        echo "$?"
+        ;;
+    esac
+done
+
+if [ -n "$pid" ]; then
+    kill -s "$last" "$pid"
+    kill -s CONT "$pid" # A stopped server hears no signal but KILL.
+    if [ "$last" != KILL ]; then
+        (sleep 5 && kill -s KILL "$pid") &
+    fi
+    wait "$pid"
+fi
+# Children of the server may outlive it by a moment and write into the folder.
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf "$folder" && break
+    sleep 0.1
+done
