@@ -31,3 +31,12 @@ pub(crate) fn shared_by_the_run(server: Server) -> Result<Option<String>, Unavai
         },
     }
 }
+
+/// The shared server's port; all shared servers are on 127.0.0.1.
+pub(crate) fn port_of_the_run(server: Server) -> Result<Option<u16>, Unavailable> {
+    let Some(address) = shared_by_the_run(server)? else { return Ok(None) };
+    match address.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok()) {
+        Some(port) => Ok(Some(port)),
+        None => Err(Unavailable::new(server, format!("{} is not 127.0.0.1:port: {address}", server.variable()))),
+    }
+}

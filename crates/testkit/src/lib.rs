@@ -16,12 +16,14 @@ pub mod find;
 mod fresh;
 pub mod ledger;
 mod port;
+pub mod postgres;
 pub mod process;
 pub mod redis;
 pub mod resp;
 mod unavailable;
 pub mod wait;
 
+pub use postgres::shared as postgres;
 pub use redis::shared as redis;
 pub use unavailable::{Server, Skipped, Unavailable};
 pub use wait::wait_until;

@@ -49,8 +49,11 @@ struct Line {
 
 impl Process {
     pub fn start(plan: Plan) -> io::Result<Process> {
+        // A file, not an argument: process listings stay readable.
+        let script = plan.folder.join("supervisor.sh");
+        fs::write(&script, SUPERVISOR)?;
         let mut command = Command::new("sh");
-        command.args(["-c", SUPERVISOR, "supervisor"]);
+        command.arg(&script);
         command
             .arg(&plan.folder)
             .arg(plan.folder.join("log"))

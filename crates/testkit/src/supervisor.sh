@@ -1,9 +1,10 @@
 # Runs one server for its owner. Obeys one word per line on stdin and answers each with one line:
 #   start    starts the server, answers its pid
 #   reap     waits until the server has ended, answers its exit code
-#   <SIGNAL> sends it
+#   <SIGNAL> sends it, answers the exit code of kill
+# STOP, CONT and KILL reach the server's children as well: PostgreSQL answers each client from a child of its own.
 # The owner alone holds the other end of stdin. When it is gone, for whatever reason, the server ends and its folder goes.
-# A server that ended by itself stays a zombie until reaped, so its pid can never mean another process.
+# A server that ended by itself stays a zombie until reaped, so its pid can never mean another process; builtins only before the end.
 # $1 folder  $2 log file  $3 last signal  $4.. the server's command
 folder=$1 log=$2 last=$3 pid=
 shift 3
@@ -20,6 +21,13 @@ while read -r word; do
         echo "$?"
         pid=
         ;;
+    STOP | CONT | KILL)
+        [ "$word" = CONT ] || kill -s STOP "$pid" # No new child while the list is read.
+        read -r children <"/proc/$pid/task/$pid/children"
+        # shellcheck disable=SC2086 # One word per child.
+        kill -s "$word" $children "$pid"
+        echo "$?"
+        ;;
     *)
         kill -s "$word" "$pid"
         echo "$?"
@@ -30,9 +38,12 @@ done
 if [ -n "$pid" ]; then
     kill -s "$last" "$pid"
     kill -s CONT "$pid" # A stopped server hears no signal but KILL.
-    if [ "$last" != KILL ]; then
-        (sleep 5 && kill -s KILL "$pid") &
-    fi
+    patience=100
+    while [ "$last" != KILL ] && read -r _ _ state _ <"/proc/$pid/stat" && [ "$state" != Z ] && [ $patience -gt 0 ]; do
+        patience=$((patience - 1))
+        sleep 0.05
+    done
+    [ $patience -gt 0 ] || kill -s KILL "$pid"
     wait "$pid"
 fi
 # Children of the server may outlive it by a moment and write into the folder.

@@ -28,10 +28,8 @@ pub fn shared() -> Result<Shared, Unavailable> {
 
 fn shared_port() -> Result<u16, Unavailable> {
     static OWN: OnceLock<Server> = OnceLock::new();
-    if let Some(address) = find::shared_by_the_run(Kind::Redis)? {
-        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        return port
-            .ok_or_else(|| Unavailable::new(Kind::Redis, format!("TESTKIT_REDIS is not an address: {address}")));
+    if let Some(port) = find::port_of_the_run(Kind::Redis)? {
+        return Ok(port);
     }
     let server = Server::launch(&[])?;
     Ok(OWN.get_or_init(|| server).port())

@@ -1,4 +1,6 @@
 //! testkit's promises, each against the real thing: servers work, break on order, and never outlive their owner.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, and its helpers are part of it")]
 
+mod postgres_server;
+mod process;
 mod redis_server;
