@@ -14,6 +14,7 @@
 
 pub mod find;
 mod fresh;
+pub mod kafka;
 pub mod ledger;
 mod port;
 pub mod postgres;
@@ -23,6 +24,7 @@ pub mod resp;
 mod unavailable;
 pub mod wait;
 
+pub use kafka::shared as kafka;
 pub use postgres::shared as postgres;
 pub use redis::shared as redis;
 pub use unavailable::{Server, Skipped, Unavailable};

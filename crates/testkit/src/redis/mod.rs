@@ -3,10 +3,14 @@
 //! A server of one's own forgets everything on `restart` unless it was started `persistent`, in which case what it
 //! acknowledged is on disk. Everything here panics when a server that did start no longer obeys: that is a broken test.
 
+mod cluster;
+mod sentinel;
 mod server;
 
 use std::sync::OnceLock;
 
+pub use cluster::Cluster;
+pub use sentinel::Sentinel;
 pub use server::Server;
 
 use crate::{Server as Kind, Unavailable, find, fresh, ledger};

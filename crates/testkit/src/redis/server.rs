@@ -1,6 +1,6 @@
 //! One Redis server of one's own.
 
-use std::{ffi::OsString, io, time::Duration};
+use std::{ffi::OsString, fs, io, time::Duration};
 
 use crate::{
     Server as Kind, Unavailable, find, fresh, ledger,
@@ -37,19 +37,28 @@ impl Server {
     }
 
     pub(crate) fn launch(args: &[&str]) -> Result<Server, Unavailable> {
-        let missing = |error: io::Error| Unavailable::new(Kind::Redis, error);
+        let port = reserve()?;
+        let number = port.number().to_string();
+        let fixed = ["--port", &number, "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"];
+        Server::launch_on(port, None, &[&fixed, args].concat())
+    }
+
+    /// A configuration file is for servers that rewrite theirs: it lies in the server's own folder.
+    pub(super) fn launch_on(port: Port, config: Option<&str>, args: &[&str]) -> Result<Server, Unavailable> {
+        let because = |error: io::Error| Unavailable::new(Kind::Redis, error);
         let program = find::program("redis-server").ok_or_else(|| {
             Unavailable::new(Kind::Redis, "redis-server is not installed: apt-get install redis-server")
         })?;
-        let port = Port::reserve().ok_or_else(|| Unavailable::new(Kind::Redis, "no free port on 127.0.0.1"))?;
-        let folder = fresh::folder("redis").map_err(missing)?;
-        let number = port.number().to_string();
-        let fixed = ["--port", &number, "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"];
-        let args = fixed.iter().chain(args).map(OsString::from).collect();
-        let process =
-            Process::start(Plan { program, args, folder, user: None, last_signal: "KILL" }).map_err(missing)?;
-        let server = Server { process, port };
-        server.wait_until_ready().map_err(missing)?;
+        let folder = fresh::folder("redis").map_err(because)?;
+        let mut args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        if let Some(config) = config {
+            let file = folder.join("redis.conf");
+            fs::write(&file, config).map_err(because)?;
+            args.insert(0, file.into());
+        }
+        let plan = Plan { program, args, folder, user: None, last_signal: "KILL" };
+        let server = Server { process: Process::start(plan).map_err(because)?, port };
+        server.wait_until_ready().map_err(because)?;
         Ok(server)
     }
 
@@ -110,4 +119,8 @@ impl Server {
         let pong = Reply::Text("PONG".to_owned());
         self.process.wait_until_ready(READY, || self.try_cli(&["PING"]).is_ok_and(|reply| reply == pong))
     }
+}
+
+pub(super) fn reserve() -> Result<Port, Unavailable> {
+    Port::reserve().ok_or_else(|| Unavailable::new(Kind::Redis, "no free port on 127.0.0.1"))
 }

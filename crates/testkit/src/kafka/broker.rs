@@ -1,0 +1,170 @@
+//! Brokers of one's own: one, or a cluster of several, each a JVM that is broker and controller.
+
+use std::{fs, io, thread, time::Duration};
+
+use super::{
+    settings::{Kafka, Node, Settings},
+    wire,
+};
+use crate::{
+    Server as Kind, Unavailable, fresh, ledger,
+    port::{BUS, Port},
+    process::{Plan, Process},
+    wait::try_wait_until,
+};
+
+/// Java starts slowly where cores are few and busy.
+const READY: Duration = Duration::from_secs(90);
+
+#[derive(Debug)]
+pub struct Broker {
+    // Before the port: the broker is gone before its port is free for others.
+    process: Process,
+    port: Port,
+    of: usize,
+}
+
+impl Broker {
+    pub fn start() -> Result<Broker, Unavailable> {
+        Broker::start_with(&Settings::default())
+    }
+
+    pub fn start_with(settings: &Settings) -> Result<Broker, Unavailable> {
+        let broker = Broker::launch(settings)?;
+        ledger::used(Kind::Kafka);
+        Ok(broker)
+    }
+
+    pub(crate) fn launch(settings: &Settings) -> Result<Broker, Unavailable> {
+        launch(1, settings).map(|mut brokers| brokers.remove(0))
+    }
+
+    /// This broker's address, for `bootstrap.servers`.
+    pub fn brokers(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// None while it is killed.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
+    /// `kill -9`; returns when the process is gone.
+    pub fn kill(&self) {
+        self.process.kill().expect("the supervisor obeys while its server handle lives");
+    }
+
+    /// SIGSTOP: connections stay open, nothing answers.
+    pub fn stop(&self) {
+        self.process.signal("STOP").expect("a running broker can be stopped");
+    }
+
+    /// SIGCONT, after `stop`.
+    pub fn resume(&self) {
+        self.process.signal("CONT").expect("a stopped broker can be resumed");
+    }
+
+    /// `kill -9` if it still runs, then a start on the same port and data; returns when it answers, which takes about
+    /// six seconds.
+    pub fn restart(&self) {
+        self.process.start_again().expect("the supervisor obeys while its server handle lives");
+        if let Err(error) = self.wait_until_ready(1) {
+            panic!("the broker did not come back: {error}");
+        }
+    }
+
+    /// Makes a topic and returns when every partition has its leader and all replicas in sync.
+    ///
+    /// # Panics
+    /// When the broker refuses, or does not get there in time.
+    pub fn create_topic(&self, name: &str, partitions: u16) {
+        let replicas = i16::try_from(self.of.min(3)).expect("three at most");
+        create_topic(self.port(), name, partitions, replicas);
+    }
+
+    fn wait_until_ready(&self, brokers: usize) -> io::Result<()> {
+        let is_ready = || wire::metadata(self.port(), None).is_ok_and(|metadata| metadata.brokers >= brokers);
+        self.process.wait_until_ready(READY, is_ready)
+    }
+}
+
+/// Brokers that are one cluster. Topics get three replicas; two must be in sync for a write with `acks=all`.
+#[derive(Debug)]
+pub struct Cluster {
+    brokers: Vec<Broker>,
+}
+
+impl Cluster {
+    pub fn start(brokers: usize) -> Result<Cluster, Unavailable> {
+        let brokers = launch(brokers, &Settings::default())?;
+        ledger::used(Kind::Kafka);
+        Ok(Cluster { brokers })
+    }
+
+    /// All addresses, for `bootstrap.servers`.
+    pub fn brokers(&self) -> String {
+        self.brokers.iter().map(Broker::brokers).collect::<Vec<_>>().join(",")
+    }
+
+    /// One of them, counted from zero, to be killed, stopped, resumed and restarted.
+    pub fn broker(&self, place: usize) -> &Broker {
+        &self.brokers[place]
+    }
+
+    /// See `Broker::create_topic`.
+    pub fn create_topic(&self, name: &str, partitions: u16) {
+        self.brokers[0].create_topic(name, partitions);
+    }
+}
+
+pub(super) fn create_topic(port: u16, name: &str, partitions: u16, replicas: i16) {
+    if let Err(error) = wire::create_topic(port, name, i32::from(partitions), replicas) {
+        panic!("{error}");
+    }
+    let all =
+        || wire::metadata(port, Some(name)).is_ok_and(|known| known.healthy_partitions == usize::from(partitions));
+    if let Err(timed_out) = try_wait_until(READY, format!("topic {name} on its brokers"), || all().then_some(())) {
+        panic!("{timed_out}");
+    }
+}
+
+fn launch(count: usize, settings: &Settings) -> Result<Vec<Broker>, Unavailable> {
+    let because = |error: io::Error| Unavailable::new(Kind::Kafka, error);
+    let kafka = Kafka::find().map_err(|reason| Unavailable::new(Kind::Kafka, reason))?;
+    let ports: Option<Vec<Port>> = (0..count).map(|_| Port::reserve()).collect();
+    let ports = ports.ok_or_else(|| Unavailable::new(Kind::Kafka, "no free port on 127.0.0.1"))?;
+    let voters: Vec<u16> = ports.iter().map(|port| port.number() + BUS).collect();
+    let started: Vec<io::Result<Broker>> = thread::scope(|scope| {
+        let (kafka, voters) = (&kafka, &voters);
+        let start = |(place, port)| scope.spawn(move || start(kafka, voters, place, port, settings));
+        let threads: Vec<_> = ports.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("starting a broker does not panic")).collect()
+    });
+    let brokers: Vec<Broker> = started.into_iter().collect::<io::Result<_>>().map_err(because)?;
+    for broker in &brokers {
+        broker.wait_until_ready(count).map_err(because)?;
+    }
+    Ok(brokers)
+}
+
+fn start(kafka: &Kafka, voters: &[u16], place: usize, port: Port, settings: &Settings) -> io::Result<Broker> {
+    let folder = fresh::folder("kafka")?;
+    let node = Node {
+        id: place + 1,
+        client_port: port.number(),
+        controller_port: voters[place],
+        voters,
+        data: &folder.join("data"),
+    };
+    if let Err(error) = kafka.format(&folder, &node, settings) {
+        drop(fs::remove_dir_all(&folder));
+        return Err(error);
+    }
+    let args = kafka.arguments(&folder, settings);
+    let process = Process::start(Plan { program: kafka.program(), args, folder, user: None, last_signal: "KILL" })?;
+    Ok(Broker { process, port, of: voters.len() })
+}
