@@ -1,1 +1,25 @@
-//! platform
+//! Plumbing that every role needs and none owns.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`config`] | how durations, sizes and addresses are written, and the error that names a key and its fix |
+//! | [`db`] | SQLite and PostgreSQL, migrations compiled in |
+//! | [`health`] | what this process depends on, and whether it can do its job |
+//! | [`http`] | extractors and pages that answer bad input with a problem |
+//! | [`http_server`] | the only place that accepts connections: limits, timeouts, drain |
+//! | [`id`] | prefixed, time-sortable ids |
+//! | [`problem`] | `application/problem+json`, the one shape of an error on the wire |
+//! | [`secret`] | text that never prints |
+//! | [`shutdown`] | tracked tasks and the two moments of leaving |
+//! | [`telemetry`] | logs, metrics, traces |
+
+pub mod config;
+pub mod db;
+pub mod health;
+pub mod http;
+pub mod http_server;
+pub mod id;
+pub mod problem;
+pub mod secret;
+pub mod shutdown;
+pub mod telemetry;

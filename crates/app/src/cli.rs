@@ -1,0 +1,210 @@
+//! The command line. Help texts teach with examples; every flag is also a key of the configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::config::{Error, Layers, Role};
+
+/// Holds the limits of everything your services call: rate, concurrency, circuit, budget, once for the whole fleet.
+#[derive(Parser)]
+#[command(
+    name = "tidegate",
+    version,
+    propagate_version = true,
+    after_help = "\
+Try it:
+  tidegate serve                    everything in one process, data in ./data, no other server needed
+  curl localhost:8080/health/ready
+  tidegate serve --help             addresses, roles, files"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run Tidegate
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
+    /// Bring the database's schema up to date, then exit
+    ///
+    /// `serve` does this by itself. Run it beforehand where replicas may not change the schema. Any number of processes
+    /// may do it at once.
+    #[command(after_help = "\
+Examples:
+  tidegate migrate
+  DATABASE_URL=postgres://tidegate:secret@db:5432/tidegate tidegate migrate")]
+    Migrate(Source),
+    /// Create, list, rotate and revoke API keys
+    ///
+    /// Works on the database directly, also while `serve` runs, which notices within a second.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Check the configuration, or print it as it will be used
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print the OpenAPI document of the HTTP API
+    Openapi,
+    /// Print completions for a shell
+    #[command(after_help = "\
+Examples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh > ~/.zfunc/_tidegate")]
+    Completions { shell: Shell },
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  tidegate serve
+      One process, no servers: SQLite and a generated master key in ./data, open to this machine only.
+  DATABASE_URL=postgres://… REDIS_URL=redis://… tidegate serve --addr 0.0.0.0:8080
+      One of several replicas. Other machines can reach it, so TIDEGATE_ADMIN_KEY and TIDEGATE_MASTER_KEY must be set:
+      make each with `openssl rand -hex 32`.
+  tidegate serve --roles api --config /etc/tidegate.toml
+      Only some roles, settings from a file. `tidegate config print` shows every setting and its default.
+
+Signals: SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
+Exit codes: 0 done, 1 could not start or failed, 2 wrong arguments or configuration.";
+
+/// Where settings come from.
+#[derive(Args, Clone, Default)]
+pub(crate) struct Source {
+    /// A TOML file with the settings that differ from the defaults
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder of SQLite's file [default: data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub source: Source,
+    /// Address of the API [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub addr: Option<String>,
+    /// Address of /metrics and /health, for monitoring [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub ops_addr: Option<String>,
+    /// Address of the gRPC services of the limits role [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub grpc_addr: Option<String>,
+    /// What this process does, separated by commas [default: all]
+    #[arg(long, value_name = "ROLES", value_delimiter = ',')]
+    pub roles: Vec<Role>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check every setting; exit with 2 and the mistake if one is wrong
+    Check(Source),
+    /// Print every setting as it will be used, and where it was set; secrets are hidden
+    Print(Source),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Keys {
+    /// Make a key and print it, once
+    #[command(after_help = "\
+Examples:
+  tidegate keys create --name 'billing service'
+  tidegate keys create --tenant acme --name reports --role viewer --expires-in 90d")]
+    Create {
+        #[command(flatten)]
+        tenant: Tenant,
+        /// What or who the key is for
+        #[arg(long)]
+        name: String,
+        /// admin: everything in its tenant; editor: everything but keys; viewer: looks only
+        #[arg(long, value_enum, default_value = "editor")]
+        role: KeyRole,
+        /// The key ends after this time, such as 90d [default: never]
+        #[arg(long, value_name = "DURATION")]
+        expires_in: Option<String>,
+    },
+    /// List keys: what they may do, when they were used
+    List {
+        #[command(flatten)]
+        tenant: Tenant,
+    },
+    /// Replace a key; the old one stays valid for the grace time
+    Rotate {
+        #[command(flatten)]
+        tenant: Tenant,
+        /// The key's id, such as key_01k9…
+        id: String,
+        /// How long both keys are valid
+        #[arg(long, value_name = "DURATION", default_value = "24h")]
+        grace: String,
+    },
+    /// End a key at once
+    Revoke {
+        #[command(flatten)]
+        tenant: Tenant,
+        /// The key's id, such as key_01k9…
+        id: String,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Tenant {
+    #[command(flatten)]
+    pub source: Source,
+    /// The tenant that the keys belong to
+    #[arg(long, default_value = tenancy::door::DEFAULT_TENANT)]
+    pub tenant: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum KeyRole {
+    Admin,
+    Editor,
+    Viewer,
+}
+
+impl From<KeyRole> for tenancy::scope::Role {
+    fn from(role: KeyRole) -> Self {
+        match role {
+            KeyRole::Admin => Self::Admin,
+            KeyRole::Editor => Self::Editor,
+            KeyRole::Viewer => Self::Viewer,
+        }
+    }
+}
+
+impl Source {
+    /// Defaults, then the file, then the environment, then these flags.
+    pub(crate) fn layers(&self) -> Result<Layers, Error> {
+        let mut layers = Layers::defaults();
+        if let Some(path) = &self.config {
+            layers = layers.with_file(path)?;
+        }
+        #[expect(clippy::disallowed_methods, reason = "this is where the environment enters the configuration")]
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let data_dir = self.data_dir.as_ref().map(|path| path.to_string_lossy());
+        layers.with_environment(variables)?.with_flag("--data-dir", "server.data_dir", data_dir.as_deref())
+    }
+}
+
+impl Serve {
+    pub(crate) fn layers(&self) -> Result<Layers, Error> {
+        let roles: Vec<String> = self
+            .roles
+            .iter()
+            .filter_map(|role| role.to_possible_value())
+            .map(|role| role.get_name().to_owned())
+            .collect();
+        let roles = (!roles.is_empty()).then(|| roles.join(","));
+        self.source
+            .layers()?
+            .with_flag("--addr", "server.addr", self.addr.as_deref())?
+            .with_flag("--ops-addr", "server.ops_addr", self.ops_addr.as_deref())?
+            .with_flag("--grpc-addr", "server.grpc_addr", self.grpc_addr.as_deref())?
+            .with_flag("--roles", "server.roles", roles.as_deref())
+    }
+}

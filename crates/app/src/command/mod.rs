@@ -1,0 +1,83 @@
+//! One file per command; this one picks, and turns errors into a sentence and an exit code.
+
+mod keys;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use platform::{
+    config::Invalid,
+    db::{self, Database},
+};
+
+use crate::{
+    api,
+    cli::{Cli, Command, ConfigCommand, Source},
+    config::{self, Config},
+    serve,
+};
+
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Serve(arguments) => serve::run(&Config::load(&arguments.layers()?)?).await,
+        Command::Migrate(source) => migrate(&source).await,
+        Command::Keys(command) => keys::run(command).await,
+        Command::Config(ConfigCommand::Check(source)) => {
+            Config::load(&source.layers()?)?;
+            print("The configuration is good.\n")
+        }
+        Command::Config(ConfigCommand::Print(source)) => print(&source.layers()?.print()),
+        Command::Openapi => print(&api::document().to_pretty_json().context("the document is JSON")?),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+/// Says what went wrong on one line. Mistakes of the operator's exit with 2, everything else with 1.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let is_mistake = error.is::<config::Error>() || error.is::<Invalid>();
+    #[expect(clippy::print_stderr, reason = "the last word of a command goes to the terminal, not to the log")]
+    {
+        eprintln!("tidegate: {error:#}");
+    }
+    ExitCode::from(if is_mistake { 2 } else { 1 })
+}
+
+/// Writes to standard output; a closed pipe (`| head`) is not an error.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("could not write to standard output"),
+        _ => Ok(()),
+    }
+}
+
+async fn migrate(source: &Source) -> anyhow::Result<()> {
+    let config = config::database_only(&source.layers()?)?;
+    let database = connect(&config).await?;
+    let applied = database.migrate(api::MIGRATIONS).await?;
+    let mut text = String::new();
+    for migration in &applied {
+        text.push_str(&format!("applied {} {}\n", migration.set, migration.migration));
+    }
+    if applied.is_empty() {
+        text.push_str("The schema is up to date.\n");
+    }
+    print(&text)
+}
+
+/// Connects to the database, or says where it was looked for and which key says so.
+pub(crate) async fn connect(config: &db::Config) -> anyhow::Result<Database> {
+    Database::connect(config).await.with_context(|| match config {
+        db::Config::Sqlite(path) => {
+            format!("database.url: SQLite's file {} does not open: check server.data_dir (--data-dir) and its permissions", path.display())
+        }
+        db::Config::Postgres(config) => {
+            format!("database.url (DATABASE_URL): PostgreSQL at {} does not answer: check that it runs and that the URL is right", config.place())
+        }
+    })
+}

@@ -1,0 +1,215 @@
+//! Layers: compiled-in defaults < file < environment < flags, with a memory of who said what.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use platform::config::Invalid;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::DEFAULT;
+
+/// The short names of the environment, and the keys they mean.
+const SHORT_NAMES: &[(&str, &str)] = &[
+    ("ADDR", "server.addr"),
+    ("OPS_ADDR", "server.ops_addr"),
+    ("GRPC_ADDR", "server.grpc_addr"),
+    ("TIDEGATE_ADMIN_KEY", "security.admin_key"),
+    ("TIDEGATE_MASTER_KEY", "security.master_key"),
+    ("DATABASE_URL", "database.url"),
+    ("REDIS_URL", "redis.url"),
+    ("KAFKA_BROKERS", "kafka.brokers"),
+    ("KAFKA_TOPIC", "kafka.topic"),
+    ("KAFKA_CONSUMER_GROUP", "kafka.consumer_group"),
+    ("SHUTDOWN_DELAY", "shutdown.delay"),
+    ("DRAIN_TIMEOUT", "shutdown.drain_timeout"),
+    ("SHUTDOWN_TIMEOUT", "shutdown.timeout"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+];
+const LONG_PREFIX: &str = "TIDEGATE__";
+/// Never printed, whatever they hold.
+const SECRETS: &[&str] = &["security.admin_key", "security.master_key", "database.url", "redis.url"];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{source_name}: {problem}")]
+    At { source_name: String, problem: String },
+    #[error("the file {path} could not be read ({error}): check the path after --config")]
+    Unreadable { path: String, error: std::io::Error },
+}
+
+/// All layers, merged.
+#[derive(Clone)]
+pub(crate) struct Layers {
+    table: Table,
+    /// Which layer set a key; absent means the default.
+    sources: BTreeMap<String, String>,
+}
+
+impl Layers {
+    pub(crate) fn defaults() -> Self {
+        let table = DEFAULT.parse().expect("config/default.toml parses: a test proves it");
+        Layers { table, sources: BTreeMap::new() }
+    }
+
+    pub(crate) fn with_file(mut self, path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| Error::Unreadable { path: name.clone(), error })?;
+        let table: Table = text.parse().map_err(|error: toml::de::Error| Error::At {
+            source_name: name.clone(),
+            problem: format!("not TOML: {}", error.to_string().trim()),
+        })?;
+        let mut leaves = Vec::new();
+        collect_leaves(&table, "", &mut leaves);
+        for (key, value) in leaves {
+            let is_empty_section = value.is_table() && self.section(&key).is_some();
+            if is_empty_section {
+                continue;
+            }
+            self.set(&key, value, format!("{key} in {name}"))?;
+        }
+        Ok(self)
+    }
+
+    /// The long names first, the short ones over them.
+    pub(crate) fn with_environment(mut self, variables: impl Iterator<Item = (String, String)>) -> Result<Self, Error> {
+        let variables: BTreeMap<String, String> = variables.collect();
+        for (name, text) in &variables {
+            if let Some(path) = name.strip_prefix(LONG_PREFIX) {
+                self.set_text(&path.replace("__", ".").to_lowercase(), text, format!("environment variable {name}"))?;
+            }
+        }
+        for (name, key) in SHORT_NAMES {
+            // `REDIS_URL=` in a compose file means "not set".
+            if let Some(text) = variables.get(*name).filter(|text| !text.is_empty()) {
+                self.set_text(key, text, format!("environment variable {name}"))?;
+            }
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn with_flag(mut self, flag: &str, key: &str, text: Option<&str>) -> Result<Self, Error> {
+        if let Some(text) = text {
+            self.set_text(key, text, format!("flag {flag}"))?;
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_path_to_error::deserialize(self.table.clone()).map_err(|error| {
+            let key = error.path().to_string();
+            let key = key.split('[').next().unwrap_or_default();
+            self.blame(Invalid::new(key, error.inner().to_string().trim()))
+        })
+    }
+
+    /// Says where a bad value came from.
+    pub(crate) fn blame(&self, invalid: Invalid) -> Error {
+        let source = self.sources.get(&invalid.key).cloned().unwrap_or_else(|| "configuration".to_owned());
+        let problem = if source.starts_with(&invalid.key) {
+            invalid.problem
+        } else {
+            format!("{}: {}", invalid.key, invalid.problem)
+        };
+        Error::At { source_name: source, problem }
+    }
+
+    /// Everything as it will be used, secrets hidden, with where each changed key came from.
+    pub(crate) fn print(&self) -> String {
+        let mut text = String::new();
+        for (section, keys) in &self.table {
+            text.push_str(&format!("[{section}]\n"));
+            for (name, value) in keys.as_table().into_iter().flatten() {
+                let key = format!("{section}.{name}");
+                let is_hidden = SECRETS.contains(&key.as_str()) && value.as_str() != Some("");
+                let value = if is_hidden { "\"***\"".to_owned() } else { value.to_string() };
+                let source = self.sources.get(&key).map_or(String::new(), |source| format!("  # {source}"));
+                text.push_str(&format!("{name} = {value}{source}\n"));
+            }
+            text.push('\n');
+        }
+        text.truncate(text.trim_end().len() + 1);
+        text
+    }
+
+    /// A text from the environment or a flag takes the type of the default it replaces.
+    fn set_text(&mut self, key: &str, text: &str, source: String) -> Result<(), Error> {
+        let wrong = |expected: &str| Error::At {
+            source_name: source.clone(),
+            problem: format!("{key}: {text:?} is not {expected}"),
+        };
+        let value = match self.default(key, &source)? {
+            Value::Integer(_) => Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?),
+            Value::Boolean(_) => Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?),
+            Value::Array(_) => Value::Array(
+                text.split(',')
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .map(|item| Value::String(item.to_owned()))
+                    .collect(),
+            ),
+            _ => Value::String(text.to_owned()),
+        };
+        self.set(key, value, source)
+    }
+
+    fn set(&mut self, key: &str, value: Value, source: String) -> Result<(), Error> {
+        let default = self.default(key, &source)?;
+        if !value.same_type(default) {
+            let problem = format!(
+                "{key}: expected {} {}, got {} {}",
+                article(default),
+                default.type_str(),
+                article(&value),
+                value.type_str()
+            );
+            return Err(Error::At { source_name: source, problem });
+        }
+        *default = value;
+        self.sources.insert(key.to_owned(), source);
+        Ok(())
+    }
+
+    fn default(&mut self, key: &str, source: &str) -> Result<&mut Value, Error> {
+        let is_known = key
+            .split_once('.')
+            .is_some_and(|(section, name)| self.section(section).is_some_and(|keys| keys.contains_key(name)));
+        if !is_known {
+            let problem = match self.nearest(key) {
+                Some(near) => format!("there is no key {key:?}; did you mean {near:?}?"),
+                None => format!("there is no key {key:?}; `tidegate config print` lists all"),
+            };
+            return Err(Error::At { source_name: source.to_owned(), problem });
+        }
+        let (section, name) = key.split_once('.').expect("a known key has a section");
+        Ok(&mut self.table[section][name])
+    }
+
+    fn section(&self, name: &str) -> Option<&Table> {
+        self.table.get(name).and_then(Value::as_table)
+    }
+
+    fn nearest(&self, key: &str) -> Option<String> {
+        let mut known = Vec::new();
+        collect_leaves(&self.table, "", &mut known);
+        let best = known
+            .into_iter()
+            .map(|(known, _)| (strsim::jaro_winkler(&known, key), known))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        best.filter(|(likeness, _)| *likeness > 0.8).map(|(_, known)| known)
+    }
+}
+
+fn article(value: &Value) -> &'static str {
+    if matches!(value, Value::Integer(_) | Value::Array(_)) { "an" } else { "a" }
+}
+
+/// All `section.key`s with their values. An empty table is a leaf, so that an unknown empty section is noticed too.
+fn collect_leaves(table: &Table, prefix: &str, leaves: &mut Vec<(String, Value)>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match value {
+            Value::Table(inner) if !inner.is_empty() => collect_leaves(inner, &key, leaves),
+            _ => leaves.push((key, value.clone())),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Configuration: as written ([`File`]), then as used ([`Config`]). The rest of the program never sees the file.
+//!
+//! This is the only place that reads the environment. `config/default.toml` holds every key, so it is also the list of
+//! keys that exist: anything else is a mistake, and the nearest key is offered.
+
+mod layers;
+#[cfg(test)]
+mod tests;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use platform::{
+    config::{Invalid, Size, Span, address},
+    db, http_server,
+    secret::Secret,
+    telemetry,
+};
+use serde::Deserialize;
+
+pub(crate) use self::layers::{Error, Layers};
+
+/// `config/default.toml`, as it was when this binary was built.
+pub(crate) const DEFAULT: &str = include_str!("../../../../config/default.toml");
+
+/// The configuration as written: every section, every key.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    server: ServerFile,
+    security: tenancy::config::File,
+    database: db::File,
+    redis: RedisFile,
+    kafka: KafkaFile,
+    shutdown: ShutdownFile,
+    telemetry: telemetry::File,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerFile {
+    addr: String,
+    ops_addr: String,
+    grpc_addr: String,
+    roles: Vec<Role>,
+    data_dir: PathBuf,
+    max_connections: usize,
+    header_timeout: Span,
+    request_timeout: Span,
+    max_body: Size,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RedisFile {
+    url: Secret,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KafkaFile {
+    brokers: Vec<String>,
+    topic: String,
+    consumer_group: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShutdownFile {
+    delay: Span,
+    drain_timeout: Span,
+    timeout: Span,
+}
+
+/// What a process does. Each scales alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Takes events in, answers queries
+    Api,
+    /// Delivers events
+    Worker,
+    /// Answers "may this go ahead?"
+    Limits,
+    /// Stands in front of LLM providers
+    Gateway,
+    /// Serves the web pages
+    Dashboard,
+}
+
+/// The configuration as used: checked, ready.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub addr: SocketAddr,
+    pub ops_addr: SocketAddr,
+    pub roles: Vec<Role>,
+    pub http: http_server::Limits,
+    pub security: tenancy::config::Config,
+    pub database: db::Config,
+    pub redis: Option<Remote>,
+    pub kafka: Option<Vec<Remote>>,
+    pub shutdown: Shutdown,
+    pub telemetry: telemetry::Config,
+}
+
+/// A server of someone else's, by host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remote(pub String);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shutdown {
+    pub delay: Duration,
+    pub drain_timeout: Duration,
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// Reads all layers and checks them; the error names the key, where it was set, and the fix.
+    pub(crate) fn load(layers: &Layers) -> Result<Self, Error> {
+        let file: File = layers.read()?;
+        Config::try_from(file).map_err(|invalid| layers.blame(invalid))
+    }
+}
+
+impl TryFrom<File> for Config {
+    type Error = Invalid;
+
+    fn try_from(file: File) -> Result<Self, Invalid> {
+        let File { server, security, database, redis, kafka, shutdown, telemetry } = file;
+        let addr = address("server.addr", &server.addr)?;
+        let ops_addr = address("server.ops_addr", &server.ops_addr)?;
+        let grpc_addr = address("server.grpc_addr", &server.grpc_addr)?;
+        let shutdown = Shutdown::try_from(&shutdown)?;
+        let listeners = [("server.addr", addr), ("server.ops_addr", ops_addr), ("server.grpc_addr", grpc_addr)];
+        if server.roles.is_empty() {
+            return Err(Invalid::new(
+                "server.roles",
+                "a process needs at least one role: api, worker, limits, gateway, dashboard",
+            ));
+        }
+        if server.data_dir.as_os_str().is_empty() {
+            return Err(Invalid::new(
+                "server.data_dir",
+                "name the folder that SQLite's file goes into, such as \"data\"",
+            ));
+        }
+        Ok(Config {
+            addr,
+            ops_addr,
+            http: http_limits(&server, shutdown)?,
+            security: tenancy::config::Config::new(&security, &listeners, &server.data_dir)?,
+            database: db::Config::new(&database, &server.data_dir)?,
+            redis: redis_remote(&redis)?,
+            kafka: kafka_remotes(&kafka)?,
+            roles: server.roles,
+            shutdown,
+            telemetry: telemetry.try_into()?,
+        })
+    }
+}
+
+fn http_limits(server: &ServerFile, shutdown: Shutdown) -> Result<http_server::Limits, Invalid> {
+    let short = Duration::from_millis(100);
+    if !(1..=1_000_000).contains(&server.max_connections) {
+        return Err(Invalid::new(
+            "server.max_connections",
+            format!("{} is out of range: use 1 to 1000000", server.max_connections),
+        ));
+    }
+    let Size(max_body) = server.max_body;
+    if !(1 << 10..=64 << 20).contains(&max_body) {
+        return Err(Invalid::new("server.max_body", format!("{max_body} bytes is out of range: use 1KiB to 64MiB")));
+    }
+    Ok(http_server::Limits {
+        max_connections: server.max_connections,
+        header_timeout: server.header_timeout.within("server.header_timeout", short, Duration::from_secs(300))?,
+        request_timeout: server.request_timeout.within("server.request_timeout", short, Duration::from_secs(3600))?,
+        max_body,
+        drain_timeout: shutdown.drain_timeout,
+    })
+}
+
+impl TryFrom<&ShutdownFile> for Shutdown {
+    type Error = Invalid;
+
+    fn try_from(file: &ShutdownFile) -> Result<Self, Invalid> {
+        let shutdown = Shutdown {
+            delay: file.delay.within("shutdown.delay", Duration::ZERO, Duration::from_secs(300))?,
+            drain_timeout: file.drain_timeout.within(
+                "shutdown.drain_timeout",
+                Duration::ZERO,
+                Duration::from_secs(3600),
+            )?,
+            timeout: file.timeout.0,
+        };
+        if shutdown.timeout <= shutdown.delay + shutdown.drain_timeout {
+            return Err(Invalid::new(
+                "shutdown.timeout",
+                format!(
+                    "{} must be longer than shutdown.delay ({}) and shutdown.drain_timeout ({}) together",
+                    file.timeout, file.delay, file.drain_timeout
+                ),
+            ));
+        }
+        Ok(shutdown)
+    }
+}
+
+fn redis_remote(file: &RedisFile) -> Result<Option<Remote>, Invalid> {
+    let url = file.url.expose();
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || {
+        Invalid::new(
+            "redis.url",
+            "not a Redis URL: write \"redis://host:6379/\", or \"rediss://user:password@host:6379/\" for TLS",
+        )
+    };
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    if !matches!(scheme, "redis" | "rediss") {
+        return Err(wrong());
+    }
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    remote("redis.url", host, 6379).map(Some)
+}
+
+fn kafka_remotes(file: &KafkaFile) -> Result<Option<Vec<Remote>>, Invalid> {
+    if file.brokers.is_empty() {
+        return Ok(None);
+    }
+    for (key, value) in [("kafka.topic", &file.topic), ("kafka.consumer_group", &file.consumer_group)] {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if value.is_empty() || value.len() > 249 || !value.chars().all(is_name) {
+            return Err(Invalid::new(
+                key,
+                format!("{value:?} is not a Kafka name: use letters, digits, '.', '_' and '-'"),
+            ));
+        }
+    }
+    file.brokers.iter().map(|broker| remote("kafka.brokers", broker, 9092)).collect::<Result<_, _>>().map(Some)
+}
+
+fn remote(key: &str, text: &str, default_port: u16) -> Result<Remote, Invalid> {
+    let wrong = || Invalid::new(key, format!("{text:?} is not a host and port: write them as \"host:{default_port}\""));
+    let bare_v6 = text.starts_with('[') && text.ends_with(']');
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !bare_v6 => (host, port.parse().map_err(|_| wrong())?),
+        _ => (text, default_port),
+    };
+    if host.is_empty() || port == 0 || host.contains(['/', ' ', '@']) {
+        return Err(wrong());
+    }
+    Ok(Remote(format!("{host}:{port}")))
+}
+
+/// The database alone, for commands that never listen.
+pub(crate) fn database_only(layers: &Layers) -> Result<db::Config, Error> {
+    let file: File = layers.read()?;
+    db::Config::new(&file.database, &file.server.data_dir).map_err(|invalid| layers.blame(invalid))
+}

@@ -1,0 +1,184 @@
+//! `tidegate serve`: everything is bound, connected and checked before anything is served; then wait for a signal and drain.
+
+use std::{future::Future, net::SocketAddr, time::Duration};
+
+use anyhow::Context;
+use platform::{
+    config::Span,
+    db::Database,
+    health::Health,
+    http_server,
+    shutdown::Tasks,
+    telemetry::{self, Telemetry},
+};
+use tenancy::{MasterKeyError, Tenancy, config::Doors};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    signal::unix::{SignalKind, signal},
+};
+
+use crate::{
+    api,
+    command::connect,
+    config::{Config, Remote, Role},
+};
+
+/// What of a role is in this version. The others are accepted, so that a deployment can name them already.
+const PRESENT: &[Role] = &[Role::Api];
+
+pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
+    let telemetry = telemetry::init(&config.telemetry);
+    let listeners = Listeners::bind(config).await?;
+    let database = open(config).await?;
+    let tasks = Tasks::new();
+    serve(config, listeners, database, &telemetry, &tasks);
+    announce(config);
+    drain(config, &tasks).await?;
+    telemetry.flush();
+    Ok(())
+}
+
+struct Listeners {
+    api: TcpListener,
+    ops: TcpListener,
+}
+
+impl Listeners {
+    async fn bind(config: &Config) -> anyhow::Result<Self> {
+        Ok(Listeners {
+            api: bind("server.addr", "--addr or ADDR", config.addr).await?,
+            ops: bind("server.ops_addr", "--ops-addr or OPS_ADDR", config.ops_addr).await?,
+        })
+    }
+}
+
+async fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(addr).await;
+    bound.with_context(|| {
+        format!("{key}: cannot listen on {addr}: stop what listens there, or choose another address with {how}")
+    })
+}
+
+/// Connects, migrates, and makes sure that the master key is the one this database knows.
+async fn open(config: &Config) -> anyhow::Result<Database> {
+    let vault = config.security.vault()?;
+    let database = connect(&config.database).await?;
+    for migration in database.migrate(api::MIGRATIONS).await? {
+        tracing::info!(set = migration.set, migration = migration.migration, "Migrated the schema.");
+    }
+    tenancy::check_master_key(&tenancy::Store::new(database.clone()), &vault).await.map_err(|error| match error {
+        MasterKeyError::Wrong(invalid) => anyhow::Error::from(invalid),
+        MasterKeyError::Database(error) => error.into(),
+    })?;
+    Ok(database)
+}
+
+fn serve(config: &Config, listeners: Listeners, database: Database, telemetry: &Telemetry, tasks: &Tasks) {
+    let health = health(config, &database, tasks);
+    let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
+    let api = http_server::with_limits(api::routes(&tenancy, &health), &config.http);
+    let ops = http_server::with_limits(telemetry.routes().merge(health.routes()), &config.http);
+    telemetry.upkeep(tasks);
+    tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
+    tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
+}
+
+fn health(config: &Config, database: &Database, tasks: &Tasks) -> Health {
+    let database = database.clone();
+    let mut health = Health::builder().required("database", move || {
+        let database = database.clone();
+        async move { database.ping().await.map_err(|_| "the database does not answer".to_owned()) }
+    });
+    if let Some(redis) = config.redis.clone() {
+        health = health.optional("redis", move || reachable(vec![redis.clone()]));
+    }
+    if let Some(brokers) = config.kafka.clone() {
+        health = health.optional("kafka", move || reachable(brokers.clone()));
+    }
+    health.build(tasks.leaving().clone())
+}
+
+/// One of the addresses takes a connection.
+async fn reachable(remotes: Vec<Remote>) -> Result<(), String> {
+    for Remote(address) in &remotes {
+        if TcpStream::connect(address).await.is_ok() {
+            return Ok(());
+        }
+    }
+    Err("no connection".to_owned())
+}
+
+fn announce(config: &Config) {
+    let Config { addr, ops_addr, .. } = config;
+    let is_dev = config.security.doors == Doors::Dev;
+    let absent: Vec<String> = config
+        .roles
+        .iter()
+        .filter(|role| !PRESENT.contains(role))
+        .map(|role| format!("{role:?}").to_lowercase())
+        .collect();
+    tracing::info!(%addr, %ops_addr, dev_mode = is_dev, database = ?database_kind(config), not_in_this_version = absent.join(","), "Tidegate is ready.");
+    if is_dev {
+        tracing::warn!(
+            "Dev mode: no key is needed, because only this machine can connect. Set TIDEGATE_ADMIN_KEY to lock the door."
+        );
+        #[expect(clippy::print_stdout, reason = "a newcomer's first screen: addresses and something to try")]
+        {
+            println!("{}", welcome(*addr, *ops_addr));
+        }
+    }
+}
+
+fn database_kind(config: &Config) -> &'static str {
+    match config.database {
+        platform::db::Config::Sqlite(_) => "sqlite",
+        platform::db::Config::Postgres(_) => "postgres",
+    }
+}
+
+fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
+    format!(
+        "
+  API      http://{addr}        its documentation: http://{addr}/docs
+  metrics  http://{ops_addr}/metrics
+
+  Try it:
+    curl http://{addr}/health/ready
+    curl http://{addr}/admin/tenants -d '{{\"id\": \"acme\", \"name\": \"Acme Ltd\"}}'
+    curl http://{addr}/admin/tenants/acme/keys -d '{{\"name\": \"my first key\"}}'
+
+  Stop it with Ctrl-C.
+"
+    )
+}
+
+/// SIGTERM: not ready, keep serving for the delay, stop accepting, finish what is in flight. A second signal ends it all.
+async fn drain(config: &Config, tasks: &Tasks) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut next_signal = async || {
+        tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
+    };
+    next_signal().await;
+    tracing::info!(delay = %Span(config.shutdown.delay), drain_timeout = %Span(config.shutdown.drain_timeout), "Shutting down.");
+    tasks.leave();
+    let finish = async {
+        tokio::time::sleep(config.shutdown.delay).await;
+        tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await
+    };
+    let is_clean = before(config.shutdown.timeout, finish, next_signal()).await;
+    if is_clean {
+        tracing::info!("Everything in flight has ended.");
+    } else {
+        tracing::warn!("Not everything ended in time; leaving all the same.");
+    }
+    Ok(())
+}
+
+/// The outcome of `work`, or false once the deadline has passed or `interrupted` happened.
+async fn before(deadline: Duration, work: impl Future<Output = bool>, interrupted: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        outcome = tokio::time::timeout(deadline, work) => outcome.unwrap_or(false),
+        () = interrupted => false,
+    }
+}

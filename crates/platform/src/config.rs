@@ -1,0 +1,122 @@
+//! How values are written in configuration and in requests, and the one error that names the key and the fix.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// What is wrong with a setting. `key` is the dotted path of `config/default.toml`.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct Invalid {
+    pub key: String,
+    pub problem: String,
+}
+
+impl Invalid {
+    pub fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Invalid { key: key.into(), problem: problem.into() }
+    }
+}
+
+/// A duration written as `"250ms"`, `"30s"` or `"1h 30m"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl Span {
+    /// The duration, if it lies between the bounds (both allowed).
+    pub fn within(self, key: &str, least: Duration, most: Duration) -> Result<Duration, Invalid> {
+        if self.0 < least || self.0 > most {
+            return Err(Invalid::new(
+                key,
+                format!("{self} is out of range: use a duration from {} to {}", Span(least), Span(most)),
+            ));
+        }
+        Ok(self.0)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", humantime::format_duration(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        duration(&text).map(Span).ok_or_else(|| {
+            D::Error::custom(format!("\"{text}\" is not a duration: write one such as \"250ms\", \"30s\" or \"5m\""))
+        })
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+pub fn duration(text: &str) -> Option<Duration> {
+    humantime::parse_duration(text).ok()
+}
+
+/// A number of bytes written as `"64KiB"`, `"1MiB"` or `"512"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub usize);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_size(&text).map(Size).ok_or_else(|| {
+            D::Error::custom(format!("\"{text}\" is not a size: write one such as \"512\", \"64KiB\" or \"1MiB\""))
+        })
+    }
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match text[digits..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// Checks `"host:port"` with a literal address, which is what a listener needs.
+pub fn address(key: &str, text: &str) -> Result<SocketAddr, Invalid> {
+    text.parse().map_err(|_| {
+        Invalid::new(
+            key,
+            format!("\"{text}\" is not an address to listen on: write one such as \"127.0.0.1:8080\" or \"[::]:8080\""),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_unit() {
+        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!(parse_size("64KiB"), Some(65_536));
+        assert_eq!(parse_size("1 MiB"), Some(1_048_576));
+        for wrong in ["", "MiB", "1MB", "-1", "1.5MiB", "99999999999999999999", "18446744073709551615GiB"] {
+            assert_eq!(parse_size(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_span_out_of_bounds_names_key_and_range() {
+        let error =
+            Span(Duration::ZERO).within("server.header_timeout", Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "server.header_timeout: 0s is out of range: use a duration from 1s to 1m"
+        );
+    }
+}

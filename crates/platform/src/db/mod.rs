@@ -1,0 +1,172 @@
+//! The database of record: SQLite in the data folder by default, PostgreSQL when `database.url` says so.
+//!
+//! Callers match on [`Database`] and run the same query, written in each dialect, from `.sql` files beside them; one
+//! contract suite runs on both. Time in rows is the database's own clock.
+
+mod migrate;
+pub mod postgres;
+mod query;
+pub mod sqlite;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+
+pub use self::{
+    migrate::{Applied, Migrations},
+    query::{Query, Row, Step, Value},
+};
+use self::{postgres::Postgres, sqlite::Sqlite};
+use crate::{config::Invalid, problem::Problem, secret::Secret};
+
+/// The section `[database]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    pub url: Secret,
+    pub pool_size: usize,
+    pub ca_file: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Config {
+    Sqlite(PathBuf),
+    Postgres(Box<postgres::Config>),
+}
+
+impl Config {
+    pub fn new(file: &File, data_dir: &Path) -> Result<Self, Invalid> {
+        let key = "database.url";
+        let url = file.url.expose();
+        match url.split_once(':') {
+            None if url.is_empty() => Ok(Config::Sqlite(data_dir.join("tidegate.db"))),
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Config::Sqlite(PathBuf::from(path))),
+            Some(("postgres" | "postgresql", _)) => {
+                postgres::Config::new(file).map(|config| Config::Postgres(Box::new(config)))
+            }
+            // The URL itself may hold a password, so only its scheme is named.
+            scheme => Err(Invalid::new(
+                key,
+                format!(
+                    "{:?} is not a database this version speaks: write \"postgres://user:password@host:5432/name\", or leave it empty for SQLite",
+                    scheme.map_or("", |(scheme, _)| scheme),
+                ),
+            )),
+        }
+    }
+}
+
+/// An open database. Cheap to clone.
+#[derive(Clone)]
+pub enum Database {
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
+impl Database {
+    /// Connects, and fails within seconds if the database does not answer.
+    pub async fn connect(config: &Config) -> Result<Self, Error> {
+        match config {
+            Config::Sqlite(path) => Sqlite::open(path).map(Database::Sqlite),
+            Config::Postgres(config) => Postgres::connect(config).await.map(Database::Postgres),
+        }
+    }
+
+    /// Brings the schema up to date. Any number of replicas may do this at once: one works, the others wait.
+    pub async fn migrate(&self, sets: &[Migrations]) -> Result<Vec<Applied>, Error> {
+        migrate::run(self, sets).await
+    }
+
+    pub async fn ping(&self) -> Result<(), Error> {
+        match self {
+            Database::Sqlite(sqlite) => sqlite.write(|connection| connection.execute_batch("SELECT 1")).await,
+            Database::Postgres(postgres) => Ok(postgres.client().await?.batch_execute("SELECT 1").await?),
+        }
+    }
+
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Database::Sqlite(_) => "sqlite",
+            Database::Postgres(_) => "postgres",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("SQLite failed")]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("SQLite could not commit")]
+    Commit(#[source] Arc<rusqlite::Error>),
+    #[error("SQLite's file {0} could not be opened")]
+    Open(PathBuf, #[source] std::io::Error),
+    #[error("SQLite's writer is gone")]
+    Closed,
+    #[error("PostgreSQL failed")]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("no connection to PostgreSQL")]
+    Pool(#[from] deadpool_postgres::PoolError),
+    #[error("the pool of PostgreSQL connections could not be built")]
+    Build(#[from] deadpool_postgres::BuildError),
+    #[error("the schema could not be migrated")]
+    Migrate(#[from] refinery_core::Error),
+}
+
+impl Error {
+    /// Would the same call succeed once the database is back?
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Sqlite(error) => is_passing_in_sqlite(error),
+            Error::Commit(error) => is_passing_in_sqlite(error),
+            Error::Postgres(error) => {
+                error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
+            }
+            Error::Pool(_) => true,
+            Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(_) => false,
+        }
+    }
+
+    /// Did a row with this key exist already?
+    pub fn is_duplicate(&self) -> bool {
+        match self {
+            Error::Sqlite(rusqlite::Error::SqliteFailure(error, _)) => {
+                matches!(
+                    error.extended_code,
+                    rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY | rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE
+                )
+            }
+            Error::Postgres(error) => error.code() == Some(&tokio_postgres::error::SqlState::UNIQUE_VIOLATION),
+            _ => false,
+        }
+    }
+}
+
+fn is_passing_in_sqlite(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
+    matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
+}
+
+/// Connection exceptions, resource shortage, shutdown, and the conflicts that a repeat resolves.
+fn is_passing_in_postgres(code: &str) -> bool {
+    ["08", "53", "57P", "40"].iter().any(|class| code.starts_with(class))
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        if error.is_transient() {
+            tracing::warn!(error = %crate::problem::Chain(&error), "The database did not answer.");
+            return Problem::unavailable(
+                "database_unavailable",
+                "the database does not answer right now; try again",
+                1,
+            );
+        }
+        Problem::internal(&error)
+    }
+}

@@ -1,0 +1,134 @@
+//! PostgreSQL: a pool of connections, TLS when the URL asks for it.
+
+use std::{fs, io, sync::Arc, time::Duration};
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use tokio_postgres::config::SslMode;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{Error, File};
+use crate::config::Invalid;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub struct Config {
+    driver: tokio_postgres::Config,
+    tls: Arc<ClientConfig>,
+    pool_size: usize,
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The driver's own output leaves the password out.
+        f.debug_struct("Config").field("driver", &self.driver).field("pool_size", &self.pool_size).finish()
+    }
+}
+
+impl Config {
+    pub fn new(file: &File) -> Result<Self, Invalid> {
+        let mut driver: tokio_postgres::Config = file.url.expose().parse().map_err(|error| {
+            Invalid::new(
+                "database.url",
+                format!("not a PostgreSQL URL ({error}): write \"postgres://user:password@host:5432/name\""),
+            )
+        })?;
+        if driver.get_hosts().is_empty() {
+            return Err(Invalid::new(
+                "database.url",
+                "the URL names no host: write \"postgres://user:password@host:5432/name\"",
+            ));
+        }
+        if driver.get_connect_timeout().is_none() {
+            driver.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if driver.get_application_name().is_none() {
+            driver.application_name("tidegate");
+        }
+        if !(1..=1000).contains(&file.pool_size) {
+            return Err(Invalid::new(
+                "database.pool_size",
+                format!("{} is out of range: use 1 to 1000", file.pool_size),
+            ));
+        }
+        Ok(Config { driver, tls: Arc::new(tls(&file.ca_file)?), pool_size: file.pool_size })
+    }
+
+    /// Where it is, without who we are: for messages.
+    pub fn place(&self) -> String {
+        let hosts: Vec<String> = self
+            .driver
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                tokio_postgres::config::Host::Tcp(name) => name.clone(),
+                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        let port = self.driver.get_ports().first().copied().unwrap_or(5432);
+        format!("{}:{port}", hosts.join(","))
+    }
+}
+
+/// Mozilla's roots, or the operator's own authority alone.
+fn tls(ca_file: &str) -> Result<ClientConfig, Invalid> {
+    let mut roots = RootCertStore::empty();
+    if ca_file.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    } else {
+        let added = fs::read(ca_file).and_then(|pem| add_roots(&mut roots, &pem));
+        added.map_err(|error| {
+            Invalid::new("database.ca_file", format!("{ca_file:?} could not be read as PEM certificates: {error}"))
+        })?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports TLS 1.2 and 1.3");
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn add_roots(roots: &mut RootCertStore, pem: &[u8]) -> io::Result<()> {
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    if roots.is_empty() {
+        return Err(io::Error::other("it holds no certificate"));
+    }
+    Ok(())
+}
+
+/// A pool. Connections are opened when needed and replaced when they broke.
+#[derive(Clone)]
+pub struct Postgres {
+    pool: Pool,
+}
+
+impl Postgres {
+    pub async fn connect(config: &Config) -> Result<Self, Error> {
+        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = if config.driver.get_ssl_mode() == SslMode::Disable {
+            Manager::from_config(config.driver.clone(), tokio_postgres::NoTls, manager_config)
+        } else {
+            let tls = MakeRustlsConnect::new(ClientConfig::clone(&config.tls));
+            Manager::from_config(config.driver.clone(), tls, manager_config)
+        };
+        let timeouts =
+            Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
+        let pool =
+            Pool::builder(manager).max_size(config.pool_size).timeouts(timeouts).runtime(Runtime::Tokio1).build()?;
+        let postgres = Postgres { pool };
+        drop(postgres.client().await?);
+        Ok(postgres)
+    }
+
+    /// A connection out of the pool; it goes back when dropped.
+    pub async fn client(&self) -> Result<Object, Error> {
+        Ok(self.pool.get().await?)
+    }
+}

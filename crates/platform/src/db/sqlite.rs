@@ -1,0 +1,156 @@
+//! SQLite: one writer thread that commits in groups, and a few readers.
+//!
+//! Every write that arrives while a commit is under way joins the next one, so a thousand concurrent writers cost a few
+//! fsyncs, not a thousand. Each write has a savepoint of its own: its failure undoes it alone. Nobody is told "done"
+//! before the commit (`synchronous = FULL`) is on disk.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::Error;
+
+const READERS: usize = 4;
+/// Writes that may wait for the writer; more wait outside, in their callers.
+const QUEUE: usize = 4096;
+/// Writes in one commit at most, so that the first does not wait for ever.
+const GROUP: usize = 1024;
+
+/// Does the work (unless no transaction could begin) and returns what to do once the group's commit succeeded or failed.
+type Job = Box<dyn FnOnce(Option<&Connection>) -> Reply + Send>;
+type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// An open SQLite file. Cheap to clone; the writer thread ends with the last clone.
+#[derive(Clone)]
+pub struct Sqlite {
+    path: Arc<Path>,
+    writer: mpsc::Sender<Job>,
+    readers: Arc<Readers>,
+}
+
+struct Readers {
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+impl Sqlite {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder).map_err(|error| Error::Open(path.to_owned(), error))?;
+        let writer = connect(path)?;
+        let idle = (0..READERS).map(|_| reader(path)).collect::<Result<_, _>>()?;
+        let (sender, jobs) = mpsc::channel(QUEUE);
+        std::thread::Builder::new()
+            .name("sqlite writer".to_owned())
+            .spawn(move || write_in_groups(&writer, jobs))
+            .map_err(|error| Error::Open(path.to_owned(), error))?;
+        let readers = Arc::new(Readers { idle: Mutex::new(idle), permits: Semaphore::new(READERS) });
+        Ok(Sqlite { path: path.into(), writer: sender, readers })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A connection of the caller's own, for work that wants its own transactions.
+    pub fn connection(&self) -> Result<Connection, Error> {
+        connect(&self.path)
+    }
+
+    /// Runs `work` on the writer, inside the next group commit. It returns once that commit is on disk.
+    pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (sender, answer) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let outcome = connection.map_or(Err(Error::Closed), |connection| in_savepoint(connection, work));
+            Box::new(move |committed| {
+                // The caller may be gone; its write stands all the same.
+                drop(sender.send(committed.and(outcome)));
+            })
+        });
+        self.writer.send(job).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Runs `query` on a reader, beside the writer.
+    pub async fn read<T, F>(&self, query: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let readers = Arc::clone(&self.readers);
+        let path = Arc::clone(&self.path);
+        let _permit = self.readers.permits.acquire().await.map_err(|_| Error::Closed)?;
+        let answer = tokio::task::spawn_blocking(move || {
+            let connection = readers.idle.lock().pop().map_or_else(|| reader(&path), Ok)?;
+            let answer = query(&connection);
+            readers.idle.lock().push(connection);
+            Ok(answer?)
+        });
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, Error> {
+    let connection = Connection::open(path)?;
+    connection.execute_batch(
+        "PRAGMA busy_timeout = 5000;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA journal_size_limit = 67108864;",
+    )?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+fn reader(path: &Path) -> Result<Connection, Error> {
+    let connection = connect(path)?;
+    connection.execute_batch("PRAGMA query_only = ON")?;
+    Ok(connection)
+}
+
+fn write_in_groups(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
+    let mut group = Vec::with_capacity(GROUP);
+    while jobs.blocking_recv_many(&mut group, GROUP) > 0 {
+        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        let transaction = begun.is_ok().then_some(connection);
+        let replies: Vec<Reply> = group.drain(..).map(|job| job(transaction)).collect();
+        let committed = begun.and_then(|()| connection.execute_batch("COMMIT")).map_err(Arc::new);
+        if !connection.is_autocommit() {
+            // A failed commit may leave the transaction open; the next group needs a clean start.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        for reply in replies {
+            reply(committed.clone().map_err(Error::Commit));
+        }
+    }
+}
+
+fn in_savepoint<T>(connection: &Connection, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    connection.execute_batch("SAVEPOINT job")?;
+    match catch_unwind(AssertUnwindSafe(|| work(connection))) {
+        Ok(Ok(value)) => {
+            connection.execute_batch("RELEASE job")?;
+            Ok(value)
+        }
+        Ok(Err(error)) => {
+            connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
+            Err(error.into())
+        }
+        Err(_) => {
+            connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
+            Err(Error::Closed)
+        }
+    }
+}

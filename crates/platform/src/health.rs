@@ -1,0 +1,186 @@
+//! What this process depends on, and whether it can do its job.
+//!
+//! A dependency that is `required` and down makes the process not ready (503); one that is not makes it degraded (200).
+//! Liveness asks nobody: a process that turns is alive, or an orchestrator would kill all of them when a database stops.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use futures_util::future::join_all;
+use serde::Serialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+type Check = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// The process's dependencies. Cheap to clone.
+#[derive(Clone)]
+pub struct Health {
+    dependencies: Arc<Vec<Dependency>>,
+    leaving: CancellationToken,
+}
+
+struct Dependency {
+    name: &'static str,
+    is_required: bool,
+    check: Check,
+}
+
+/// Collects dependencies while the process is put together.
+#[derive(Default)]
+pub struct Builder(Vec<Dependency>);
+
+impl Builder {
+    /// Without it this replica cannot do its job.
+    #[must_use]
+    pub fn required<F>(self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.add(name, true, check)
+    }
+
+    /// Without it this replica works with less precision or speed.
+    #[must_use]
+    pub fn optional<F>(self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.add(name, false, check)
+    }
+
+    fn add<F>(mut self, name: &'static str, is_required: bool, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.0.push(Dependency { name, is_required, check: Arc::new(move || Box::pin(check())) });
+        self
+    }
+
+    pub fn build(self, leaving: CancellationToken) -> Health {
+        Health { dependencies: Arc::new(self.0), leaving }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Report {
+    pub status: Status,
+    pub dependencies: Vec<DependencyReport>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Ready,
+    Degraded,
+    NotReady,
+    ShuttingDown,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DependencyReport {
+    pub name: &'static str,
+    pub ok: bool,
+    pub required: bool,
+    pub duration_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Health {
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub async fn report(&self) -> Report {
+        let dependencies = join_all(self.dependencies.iter().map(check)).await;
+        let status = if self.leaving.is_cancelled() {
+            Status::ShuttingDown
+        } else if dependencies.iter().any(|dependency| dependency.required && !dependency.ok) {
+            Status::NotReady
+        } else if dependencies.iter().any(|dependency| !dependency.ok) {
+            Status::Degraded
+        } else {
+            Status::Ready
+        };
+        Report { status, dependencies }
+    }
+
+    /// `/health/live` and `/health/ready`.
+    pub fn routes(&self) -> Router {
+        Router::new().route("/health/live", get(live)).route("/health/ready", get(ready)).with_state(self.clone())
+    }
+}
+
+async fn check(dependency: &Dependency) -> DependencyReport {
+    let started = Instant::now();
+    let outcome = tokio::time::timeout(CHECK_TIMEOUT, (dependency.check)())
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {CHECK_TIMEOUT:?}")));
+    DependencyReport {
+        name: dependency.name,
+        ok: outcome.is_ok(),
+        required: dependency.is_required,
+        duration_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+        error: outcome.err(),
+    }
+}
+
+async fn live() -> &'static str {
+    "alive\n"
+}
+
+async fn ready(State(health): State<Health>) -> Response {
+    let report = health.report().await;
+    let status = match report.status {
+        Status::Ready | Status::Degraded => StatusCode::OK,
+        Status::NotReady | Status::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = (status, Json(report)).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(required: Result<(), String>, optional: Result<(), String>) -> Health {
+        Health::builder()
+            .required("database", move || std::future::ready(required.clone()))
+            .optional("redis", move || std::future::ready(optional.clone()))
+            .build(CancellationToken::new())
+    }
+
+    #[tokio::test]
+    async fn only_a_required_dependency_makes_it_unready() {
+        let down = || Err("refused".to_owned());
+        assert_eq!(with(Ok(()), Ok(())).report().await.status, Status::Ready);
+        assert_eq!(with(Ok(()), down()).report().await.status, Status::Degraded);
+        assert_eq!(with(down(), Ok(())).report().await.status, Status::NotReady);
+    }
+
+    #[tokio::test]
+    async fn leaving_is_not_ready_even_when_all_is_well() {
+        let health = with(Ok(()), Ok(()));
+        health.leaving.cancel();
+        assert_eq!(health.report().await.status, Status::ShuttingDown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_that_hangs_is_a_failure_with_a_reason() {
+        let health = Health::builder().required("database", std::future::pending).build(CancellationToken::new());
+        let report = health.report().await;
+        assert_eq!(report.status, Status::NotReady);
+        assert_eq!(report.dependencies[0].error.as_deref(), Some("no answer within 2s"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Extractors that answer bad input with a [`Problem`] naming the field and the fix, and the pages lists come in.
+
+use axum::{
+    extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::problem::Problem;
+
+/// A JSON body. Unknown fields, wrong types and broken JSON are problems that name the place.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        require_json(request.headers())?;
+        let body = Bytes::from_request(request, state).await.map_err(unreadable_body)?;
+        parse_json(&body).map(Json)
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+/// Reads JSON into `T`; the problem names the path of the field, or the line and column of the syntax error.
+pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if body.is_empty() {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_json", "the body is empty: send a JSON object"));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let cause = error.into_inner();
+        if !cause.is_data() {
+            return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {cause}"));
+        }
+        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", without_position(&cause));
+        if path == "." { problem } else { problem.field(path) }
+    })?;
+    deserializer.end().map_err(|error| {
+        Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not one JSON value: {error}"))
+    })?;
+    Ok(value)
+}
+
+/// serde_json appends "at line 1 column 2", which says nothing beside the field's name.
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" at line ").map_or(text.clone(), |(sentence, _)| sentence.to_owned())
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(content_type) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let media_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    // curl's -d says x-www-form-urlencoded unless told otherwise; a JSON body under it is still a JSON body.
+    if media_type.ends_with("json") || media_type == "application/x-www-form-urlencoded" {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        format!("{media_type:?} is not understood here: send content-type: application/json"),
+    ))
+}
+
+fn unreadable_body(rejection: BytesRejection) -> Problem {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        return Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "the body is larger than server.max_body allows",
+        );
+    }
+    Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
+}
+
+/// Query parameters; an unknown or ill-typed one is a problem that says which.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        axum::extract::Query::try_from_uri(&parts.uri).map(|query| Query(query.0)).map_err(|rejection| {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_query", format!("{}", rejection.body_text()))
+        })
+    }
+}
+
+/// Which part of a list: newest first, `limit` at a time, after the last id seen.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// How many to return, 1 to 1000.
+    #[serde(default)]
+    #[param(default = 50, minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+    /// The `next` of the page before.
+    #[serde(default)]
+    pub after: Option<String>,
+}
+
+impl PageQuery {
+    pub fn limit(&self) -> Result<u32, Problem> {
+        match self.limit.unwrap_or(50) {
+            limit @ 1..=1000 => Ok(limit),
+            _ => Err(Problem::invalid("limit", "limit must be from 1 to 1000")),
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Page<T> {
+    pub data: Vec<T>,
+    /// Pass it as `after` to get the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// From up to `limit + 1` rows: the extra row only tells that there is more.
+    pub fn from_rows(mut rows: Vec<T>, limit: u32, id: impl Fn(&T) -> &str) -> Self {
+        let limit = limit as usize;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = if has_more { rows.last().map(|row| id(row).to_owned()) } else { None };
+        Page { data: rows, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only its reading is tested")]
+    struct Body {
+        name: String,
+        tags: Vec<u8>,
+    }
+
+    fn problem(body: &str) -> serde_json::Value {
+        serde_json::to_value(parse_json::<Body>(body.as_bytes()).unwrap_err()).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_type_names_its_path() {
+        let problem = problem(r#"{"name":"a","tags":[1,"x"]}"#);
+        assert_eq!(problem["field"], "tags[1]");
+        assert_eq!(problem["detail"], "invalid type: string \"x\", expected u8");
+        assert_eq!(problem["status"], 422);
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        let problem = problem(r#"{"name":"a","tags":[],"nmae":1}"#);
+        assert_eq!(problem["field"], "nmae");
+    }
+
+    #[test]
+    fn broken_and_trailing_json_are_bad_requests() {
+        for body in ["", "{", "nope", r#"{"name":"a","tags":[]} {}"#, "\u{0}"] {
+            assert_eq!(problem(body)["code"], "invalid_json", "{body}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_a_next_only_when_there_is_more() {
+        let page = Page::from_rows(vec!["c".to_owned(), "b".to_owned(), "a".to_owned()], 2, |id| id);
+        assert_eq!(page.next.as_deref(), Some("b"));
+        let page = Page::from_rows(vec!["c".to_owned(), "b".to_owned()], 2, |id| id);
+        assert_eq!(page.next, None);
+    }
+}

@@ -1,0 +1,211 @@
+//! The only place that accepts connections.
+//!
+//! Everything a stranger can hold is bounded: connections, the time to send a request's head, the time and size of the
+//! whole request. A connection that has not sent a request within the header timeout is closed, also before it is known
+//! whether it speaks HTTP/1.1 or HTTP/2. On shutdown open requests may finish until the drain timeout; then they are cut.
+
+use std::{
+    io,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{DefaultBodyLimit, MatchedPath, Request},
+    http::{Method, StatusCode, Uri},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::Instant,
+};
+use tower::ServiceExt;
+
+use crate::{
+    problem::Problem,
+    shutdown::{Tasks, panic_text},
+};
+
+pub const CONNECTIONS: &str = "tidegate_http_connections";
+pub const CONNECTIONS_REFUSED: &str = "tidegate_http_connections_refused_total";
+pub const REQUESTS: &str = "tidegate_http_requests_total";
+pub const REQUEST_SECONDS: &str = "tidegate_http_request_seconds";
+
+/// What a listener allows its callers.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_connections: usize,
+    /// From accept, or the end of the last request, to the end of the next request's head.
+    pub header_timeout: Duration,
+    /// From the request's head to the response's head: a body that drips cannot hold a handler for longer.
+    pub request_timeout: Duration,
+    pub max_body: usize,
+    pub drain_timeout: Duration,
+}
+
+/// Binds a listener, or says which address is taken.
+pub async fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(addr).await
+}
+
+/// Wraps a role's routes in what every request passes: measurement, panic barrier, deadline, body limit.
+pub fn with_limits(router: Router, limits: &Limits) -> Router {
+    let request_timeout = limits.request_timeout;
+    router
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(limits.max_body))
+        .layer(axum::middleware::from_fn(move |request, next| guarded(request_timeout, request, next)))
+}
+
+/// Serves until [`Tasks::stopping`], then drains.
+pub async fn serve(name: &'static str, listener: TcpListener, router: Router, limits: Limits, tasks: Tasks) {
+    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let stopping = tasks.stopping().clone();
+    loop {
+        let accepted = tokio::select! {
+            () = stopping.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: accepting again at once would only spin.
+                tracing::warn!(listener = name, %error, "Could not accept a connection.");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            metrics::counter!(CONNECTIONS_REFUSED, "listener" => name).increment(1);
+            continue;
+        };
+        let (router, tasks_of_connection) = (router.clone(), tasks.clone());
+        tasks.spawn("http connection", async move {
+            let open = metrics::gauge!(CONNECTIONS, "listener" => name);
+            open.increment(1);
+            connection(stream, router, limits, tasks_of_connection).await;
+            open.decrement(1);
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, limits: Limits, tasks: Tasks) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "Could not set TCP_NODELAY.");
+    }
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let service = {
+        let has_begun = Arc::clone(&has_begun);
+        hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            has_begun.store(true, Ordering::Relaxed);
+            router.clone().oneshot(request.map(Body::new))
+        })
+    };
+    let builder = builder(&limits);
+    let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let first_request = async {
+        tokio::time::sleep(limits.header_timeout).await;
+        if has_begun.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        // A client that goes away or talks nonsense is its own affair.
+        _ = serving.as_mut() => return,
+        () = first_request => return,
+        () = tasks.stopping().cancelled() => serving.as_mut().graceful_shutdown(),
+    }
+    if tokio::time::timeout(limits.drain_timeout, serving).await.is_err() {
+        tracing::warn!("A connection was cut: its request did not end within shutdown.drain_timeout.");
+    }
+}
+
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(64 * 1024);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(256)
+        .max_header_list_size(32 * 1024)
+        .max_pending_accept_reset_streams(32)
+        .keep_alive_interval(limits.header_timeout)
+        .keep_alive_timeout(limits.header_timeout);
+    builder
+}
+
+async fn guarded(deadline: Duration, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let answered = tokio::time::timeout(deadline, AssertUnwindSafe(next.run(request)).catch_unwind()).await;
+    let response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            tracing::error!(panic = panic_text(&*panic), "A request handler panicked.");
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "something went wrong here; the log has the cause",
+            )
+            .into_response()
+        }
+        Err(_) => Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_timeout",
+            format!("the request took longer than {deadline:?} (server.request_timeout)"),
+        )
+        .into_response(),
+    };
+    measure(&method, route.as_ref(), response.status(), started.elapsed());
+    response
+}
+
+/// Labels are the route's pattern, never the path: a stranger cannot grow the metrics.
+fn measure(method: &Method, route: Option<&MatchedPath>, status: StatusCode, took: Duration) {
+    let route = route.map_or("unknown", MatchedPath::as_str).to_owned();
+    let method = match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    };
+    let class = ["1xx", "2xx", "3xx", "4xx", "5xx"][usize::from(status.as_u16() / 100 - 1).min(4)];
+    metrics::counter!(REQUESTS, "method" => method, "route" => route.clone(), "status" => class).increment(1);
+    metrics::histogram!(REQUEST_SECONDS, "method" => method, "route" => route).record(took.as_secs_f64());
+}
+
+async fn unknown_route(method: Method, uri: Uri) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown_route",
+        format!("there is no {method} {}; see /docs for what there is", uri.path()),
+    )
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("{} does not take {method}; see /docs", uri.path()),
+    )
+}

@@ -1,0 +1,148 @@
+//! Logs, metrics and traces: set up once, before anything else runs.
+//!
+//! Logs are JSON unless a person is watching. Metrics are rendered on the ops listener. Traces leave only when an
+//! endpoint is configured and the binary was built with the `otel` feature.
+
+use std::{io::IsTerminal, time::Duration};
+
+use axum::{Router, http::header, routing::get};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use serde::Deserialize;
+use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{config::Invalid, shutdown::Tasks};
+
+#[cfg(feature = "otel")]
+mod otel;
+
+/// The section `[telemetry]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    pub log: String,
+    pub log_format: LogFormat,
+    pub otlp_endpoint: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON elsewhere.
+    Auto,
+    Json,
+    Pretty,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    filter: Targets,
+    is_json: bool,
+    #[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "only trace export reads it"))]
+    otlp_endpoint: Option<String>,
+}
+
+impl TryFrom<File> for Config {
+    type Error = Invalid;
+
+    fn try_from(file: File) -> Result<Self, Invalid> {
+        let filter = file.log.parse().map_err(|_| {
+            Invalid::new(
+                "telemetry.log",
+                format!("{:?} is not a log filter: write \"info\" or \"info,platform=debug\"", file.log),
+            )
+        })?;
+        let otlp_endpoint = (!file.otlp_endpoint.is_empty()).then_some(file.otlp_endpoint);
+        if let Some(endpoint) = &otlp_endpoint {
+            check_endpoint(endpoint)?;
+        }
+        let is_json = match file.log_format {
+            LogFormat::Auto => !std::io::stderr().is_terminal(),
+            LogFormat::Json => true,
+            LogFormat::Pretty => false,
+        };
+        Ok(Config { filter, is_json, otlp_endpoint })
+    }
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
+    let key = "telemetry.otlp_endpoint";
+    if !cfg!(feature = "otel") {
+        return Err(Invalid::new(
+            key,
+            "this binary was built without trace export: build it with `cargo build --features otel`",
+        ));
+    }
+    if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+        return Err(Invalid::new(
+            key,
+            format!("{endpoint:?} is not a URL of an OTLP gRPC collector: write one such as \"http://127.0.0.1:4317\""),
+        ));
+    }
+    Ok(())
+}
+
+/// What must live as long as the process: the metrics, and the traces not sent yet.
+pub struct Telemetry {
+    metrics: PrometheusHandle,
+    #[cfg(feature = "otel")]
+    traces: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
+}
+
+/// Installs the log subscriber and the metrics recorder of this process.
+pub fn init(config: &Config) -> Telemetry {
+    let output: Box<dyn Layer<Registry> + Send + Sync> = if config.is_json {
+        Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))
+    } else {
+        Box::new(tracing_subscriber::fmt::layer().with_target(false).with_writer(std::io::stderr))
+    };
+    let layers = vec![output.with_filter(config.filter.clone()).boxed()];
+
+    #[cfg(feature = "otel")]
+    let (layers, traces) = otel::add(layers, config.otlp_endpoint.as_deref());
+
+    tracing_subscriber::registry().with(layers).init();
+    Telemetry {
+        metrics: install_recorder(),
+        #[cfg(feature = "otel")]
+        traces,
+    }
+}
+
+fn install_recorder() -> PrometheusHandle {
+    const SECONDS: &[f64] =
+        &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
+        .and_then(PrometheusBuilder::install_recorder)
+        .expect("the buckets are not empty, and the recorder is installed once")
+}
+
+impl Telemetry {
+    /// `/metrics`.
+    pub fn routes(&self) -> Router {
+        let metrics = self.metrics.clone();
+        let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+        Router::new().route("/metrics", get(move || std::future::ready((content_type, metrics.render()))))
+    }
+
+    /// Histograms collect samples until someone folds them; without a scraper they would grow.
+    pub fn upkeep(&self, tasks: &Tasks) {
+        let (metrics, stopping) = (self.metrics.clone(), tasks.stopping().clone());
+        tasks.spawn("metrics upkeep", async move {
+            let mut tick = tokio::time::interval(Duration::from_secs(5));
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                metrics.run_upkeep();
+            }
+        });
+    }
+
+    /// Sends what is left; called last.
+    pub fn flush(&self) {
+        #[cfg(feature = "otel")]
+        if let Some(traces) = &self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "Some traces were not exported.");
+        }
+    }
+}

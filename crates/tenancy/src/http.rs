@@ -1,0 +1,339 @@
+//! `/admin/tenants`, their keys, `/admin/audit`, and `/v1/me`: who am I?
+
+use std::time::Duration;
+
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
+use platform::{
+    config::Span,
+    http::{Json, Page, PageQuery, Query},
+    id,
+    problem::Problem,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    Tenancy,
+    door::{Caller, DEFAULT_TENANT},
+    model::{ApiKey, AuditEntry, Tenant},
+    scope::{Role, Scope},
+};
+
+const DEFAULT_GRACE: Duration = Duration::from_secs(24 * 3600);
+const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The admin routes, to be put behind the door with everyone else's.
+pub fn routes() -> OpenApiRouter<Tenancy> {
+    OpenApiRouter::new()
+        .routes(routes!(create_tenant, list_tenants))
+        .routes(routes!(get_tenant, update_tenant, delete_tenant))
+        .routes(routes!(create_key, list_keys))
+        .routes(routes!(rotate_key))
+        .routes(routes!(revoke_key))
+        .routes(routes!(list_audit))
+        .routes(routes!(me))
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewTenant {
+    /// Chosen by you (lower-case letters, digits, `-` and `_`), or made here.
+    id: Option<String>,
+    #[schema(example = "Acme Ltd")]
+    name: String,
+}
+
+/// Create a tenant
+#[utoipa::path(post, path = "/admin/tenants", tag = "admin", request_body = NewTenant, responses(
+    (status = 201, body = Tenant), (status = 409, description = "the id is taken", body = Problem)))]
+async fn create_tenant(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Json(new): Json<NewTenant>,
+) -> Result<(StatusCode, Json<Tenant>), Problem> {
+    caller.require_admin()?;
+    let name = check_name(&new.name)?;
+    let id = match new.id {
+        Some(id) => check_id(id)?,
+        None => id::new("tnt"),
+    };
+    let created = tenancy.store().create_tenant(&caller.actor, &id, name).await.map_err(|error| {
+        if error.is_duplicate() {
+            return Problem::conflict("tenant_exists", format!("there is a tenant {id:?} already: choose another id"))
+                .field("id");
+        }
+        error.into()
+    })?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// List tenants
+#[utoipa::path(get, path = "/admin/tenants", tag = "admin", params(PageQuery), responses((status = 200, body = Page<Tenant>)))]
+async fn list_tenants(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<Tenant>>, Problem> {
+    caller.require_admin()?;
+    let limit = page.limit()?;
+    let rows = tenancy.store().tenants(page.after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(rows, limit, |tenant| &tenant.id)))
+}
+
+/// Get a tenant
+#[utoipa::path(get, path = "/admin/tenants/{tenant}", tag = "admin", responses(
+    (status = 200, body = Tenant), (status = 404, body = Problem)))]
+async fn get_tenant(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Tenant>, Problem> {
+    visible(&tenancy, &caller, &id).await.map(Json)
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TenantChange {
+    name: String,
+}
+
+/// Rename a tenant
+#[utoipa::path(patch, path = "/admin/tenants/{tenant}", tag = "admin", request_body = TenantChange, responses(
+    (status = 200, body = Tenant), (status = 404, body = Problem)))]
+async fn update_tenant(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(change): Json<TenantChange>,
+) -> Result<Json<Tenant>, Problem> {
+    caller.require_admin()?;
+    let name = check_name(&change.name)?;
+    let renamed = tenancy.store().rename_tenant(&caller.actor, &id, name).await?;
+    renamed.map(Json).ok_or_else(|| Problem::not_found("tenant", &id))
+}
+
+/// Delete a tenant and all its keys
+#[utoipa::path(delete, path = "/admin/tenants/{tenant}", tag = "admin", responses(
+    (status = 204), (status = 404, body = Problem), (status = 409, description = "the default tenant stays", body = Problem)))]
+async fn delete_tenant(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.require_admin()?;
+    if id == DEFAULT_TENANT {
+        return Err(Problem::conflict(
+            "default_tenant",
+            "the default tenant cannot be deleted: calls without a tenant mean it",
+        ));
+    }
+    if !tenancy.store().delete_tenant(&caller.actor, &id).await? {
+        return Err(Problem::not_found("tenant", &id));
+    }
+    tenancy.door().forget();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewKey {
+    /// What or who the key is for.
+    #[schema(example = "billing service")]
+    name: String,
+    /// A usual set of scopes; `editor` unless `scopes` is given.
+    role: Option<Role>,
+    /// Exactly what the key may do, instead of a role.
+    scopes: Option<Vec<Scope>>,
+    /// The key ends after this time; without it, never.
+    #[schema(value_type = Option<String>, example = "90d")]
+    expires_in: Option<Span>,
+}
+
+/// A key with its secret, which is shown this once.
+#[derive(Serialize, ToSchema)]
+struct ShownKey {
+    #[serde(flatten)]
+    api_key: ApiKey,
+    /// Keep it now: it is not stored and cannot be shown again.
+    #[schema(example = "tgk_…")]
+    key: String,
+}
+
+/// Create an API key
+///
+/// The answer holds the key itself, once.
+#[utoipa::path(post, path = "/admin/tenants/{tenant}/keys", tag = "admin", request_body = NewKey, responses(
+    (status = 201, body = ShownKey), (status = 403, body = Problem), (status = 404, body = Problem)))]
+async fn create_key(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Json(new): Json<NewKey>,
+) -> Result<(StatusCode, Json<ShownKey>), Problem> {
+    visible(&tenancy, &caller, &tenant).await?;
+    caller.require(Scope::KeysWrite)?;
+    let name = check_name(&new.name)?;
+    let scopes = chosen_scopes(new.role, new.scopes)?;
+    // A key can hand on what it has, and nothing more.
+    for scope in &scopes {
+        caller.require(*scope)?;
+    }
+    let ttl = match new.expires_in {
+        None => None,
+        Some(Span(ttl)) if ttl.is_zero() || ttl > MAX_TTL => {
+            return Err(Problem::invalid("expires_in", "expires_in must be longer than 0s and at most ten years"));
+        }
+        Some(Span(ttl)) => Some(ttl),
+    };
+    let (api_key, key) = tenancy.create_key(&caller.actor, &tenant, name, &scopes, ttl).await?;
+    Ok((StatusCode::CREATED, Json(ShownKey { api_key, key: key.expose().to_owned() })))
+}
+
+/// List a tenant's API keys
+#[utoipa::path(get, path = "/admin/tenants/{tenant}/keys", tag = "admin", params(PageQuery), responses(
+    (status = 200, body = Page<ApiKey>), (status = 403, body = Problem), (status = 404, body = Problem)))]
+async fn list_keys(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ApiKey>>, Problem> {
+    visible(&tenancy, &caller, &tenant).await?;
+    caller.require(Scope::KeysRead)?;
+    let limit = page.limit()?;
+    let rows = tenancy.store().keys(&tenant, page.after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(rows, limit, |key| &key.id)))
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Rotation {
+    /// How long the old key stays valid beside the new one.
+    #[schema(value_type = Option<String>, example = "24h")]
+    grace: Option<Span>,
+}
+
+/// Replace an API key
+///
+/// The old key stays valid for the grace time (24 hours), so that both work while its holders change over. At most two
+/// keys of one line are live: what the old key itself replaced ends at once.
+#[utoipa::path(post, path = "/admin/tenants/{tenant}/keys/{key}/rotate", tag = "admin", request_body = Rotation, responses(
+    (status = 201, body = ShownKey), (status = 404, body = Problem),
+    (status = 409, description = "the key is not live, or was replaced before", body = Problem)))]
+async fn rotate_key(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path((tenant, id)): Path<(String, String)>,
+    body: axum::body::Bytes,
+) -> Result<(StatusCode, Json<ShownKey>), Problem> {
+    let rotation: Rotation = if body.is_empty() { Rotation::default() } else { platform::http::parse_json(&body)? };
+    visible(&tenancy, &caller, &tenant).await?;
+    caller.require(Scope::KeysWrite)?;
+    let grace = rotation.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
+    if grace > MAX_GRACE {
+        return Err(Problem::invalid("grace", "the grace time can be at most 30 days"));
+    }
+    let old = tenancy.store().key(&tenant, &id).await?.ok_or_else(|| Problem::not_found("key", &id))?;
+    for scope in &old.scopes {
+        caller.require(*scope)?;
+    }
+    let (api_key, key) = tenancy.rotate_key(&caller.actor, &old, grace).await?.ok_or_else(|| {
+        Problem::conflict(
+            "key_not_live",
+            format!("key {id:?} is expired, revoked or replaced already: rotate the one that took its place"),
+        )
+    })?;
+    Ok((StatusCode::CREATED, Json(ShownKey { api_key, key: key.expose().to_owned() })))
+}
+
+/// Revoke an API key at once
+#[utoipa::path(delete, path = "/admin/tenants/{tenant}/keys/{key}", tag = "admin", responses(
+    (status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
+async fn revoke_key(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Path((tenant, id)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    visible(&tenancy, &caller, &tenant).await?;
+    caller.require(Scope::KeysWrite)?;
+    if !tenancy.revoke_key(&caller.actor, &tenant, &id).await? {
+        return Err(Problem::not_found("key", &id));
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List who changed what
+///
+/// The admin key sees every tenant's entries, a key with `keys:read` its own.
+#[utoipa::path(get, path = "/admin/audit", tag = "admin", params(PageQuery), responses((status = 200, body = Page<AuditEntry>)))]
+async fn list_audit(
+    State(tenancy): State<Tenancy>,
+    caller: Caller,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<AuditEntry>>, Problem> {
+    caller.require(Scope::KeysRead)?;
+    let tenant = if caller.require_admin().is_ok() { None } else { Some(&*caller.tenant) };
+    let limit = page.limit()?;
+    let rows = tenancy.store().audit(tenant, page.after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(rows, limit, |entry| &entry.id)))
+}
+
+/// Who a key speaks for, and what it may do.
+#[derive(Serialize, ToSchema)]
+struct Me {
+    #[schema(example = "default")]
+    tenant: String,
+    #[schema(example = "dev")]
+    actor: String,
+    scopes: Vec<Scope>,
+}
+
+/// Who am I?
+#[utoipa::path(get, path = "/v1/me", tag = "admin", responses((status = 200, body = Me), (status = 401, body = Problem)))]
+async fn me(caller: Caller) -> Json<Me> {
+    Json(Me { tenant: caller.tenant.to_string(), actor: caller.actor.to_string(), scopes: caller.scopes() })
+}
+
+/// The tenant, if this caller may know of it: foreign and missing ones look the same.
+async fn visible(tenancy: &Tenancy, caller: &Caller, id: &str) -> Result<Tenant, Problem> {
+    let missing = || Problem::not_found("tenant", id);
+    if !caller.can_see(id) {
+        return Err(missing());
+    }
+    tenancy.store().tenant(id).await?.ok_or_else(missing)
+}
+
+fn chosen_scopes(role: Option<Role>, scopes: Option<Vec<Scope>>) -> Result<Vec<Scope>, Problem> {
+    match (role, scopes) {
+        (Some(_), Some(_)) => Err(Problem::invalid("scopes", "give either role or scopes, not both")),
+        (role, None) => Ok(role.unwrap_or(Role::Editor).scopes()),
+        (None, Some(scopes)) if scopes.is_empty() => Err(Problem::invalid("scopes", "a key needs at least one scope")),
+        (None, Some(mut scopes)) => {
+            scopes.sort_unstable();
+            scopes.dedup();
+            Ok(scopes)
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<&str, Problem> {
+    let name = name.trim();
+    if name.is_empty() || name.chars().count() > 200 || name.chars().any(char::is_control) {
+        return Err(Problem::invalid("name", "a name has 1 to 200 characters, none of them a control character"));
+    }
+    Ok(name)
+}
+
+/// Tenant ids stand in Redis keys, Kafka headers and file names, so their alphabet is small.
+fn check_id(id: String) -> Result<String, Problem> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+        return Err(Problem::invalid("id", "an id has 1 to 64 lower-case letters, digits, `-` and `_`"));
+    }
+    Ok(id)
+}

@@ -1,0 +1,116 @@
+//! Tenants, API keys, scopes, secrets at rest, audit: the door every role stands behind.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`door`] | who is calling, for which tenant: every request passes here |
+//! | [`key`] | the shape of an API key (pure) |
+//! | [`scope`] | what a key may do (pure) |
+//! | [`vault`] | secrets at rest |
+//! | `store` | rows, in SQLite and PostgreSQL |
+//! | `http` | `/admin/tenants`, keys, `/admin/audit`, `/v1/me` |
+
+pub mod config;
+pub mod door;
+mod http;
+pub mod key;
+pub mod model;
+pub mod scope;
+mod store;
+pub mod vault;
+
+use std::time::Duration;
+
+use platform::{
+    config::Invalid,
+    db::{Database, Error},
+    secret::Secret,
+    shutdown::Tasks,
+};
+
+use self::{config::Doors, door::Door, model::ApiKey, scope::Scope, store::NewKey, vault::Vault};
+pub use self::{
+    http::routes,
+    store::{MIGRATIONS, Store},
+};
+
+/// The tenants of one database, and the door in front of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Tenancy {
+    store: Store,
+    door: Door,
+}
+
+impl Tenancy {
+    pub fn new(doors: &Doors, database: Database, tasks: Tasks) -> Self {
+        let store = Store::new(database);
+        Tenancy { door: Door::new(doors, store.clone(), tasks), store }
+    }
+
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Makes a key. It is returned once and stored only as a hash.
+    pub async fn create_key(
+        &self,
+        actor: &str,
+        tenant: &str,
+        name: &str,
+        scopes: &[Scope],
+        ttl: Option<Duration>,
+    ) -> Result<(ApiKey, Secret), Error> {
+        let key = key::generate();
+        let api_key = self.store.create_key(actor, tenant, &new_key(&key, name, scopes, ttl)).await?;
+        Ok((api_key, key))
+    }
+
+    /// Makes a key in another's place, which stays valid for the grace time; `None` if that one is not live.
+    pub async fn rotate_key(
+        &self,
+        actor: &str,
+        old: &ApiKey,
+        grace: Duration,
+    ) -> Result<Option<(ApiKey, Secret)>, Error> {
+        let key = key::generate();
+        let new = new_key(&key, &old.name, &old.scopes, None);
+        let rotated = self.store.rotate_key(actor, &old.tenant_id, &old.id, grace, &new).await?;
+        self.door.forget();
+        Ok(rotated.map(|api_key| (api_key, key)))
+    }
+
+    /// Ends a key at once; false if the tenant has no such key.
+    pub async fn revoke_key(&self, actor: &str, tenant: &str, id: &str) -> Result<bool, Error> {
+        let is_found = self.store.revoke_key(actor, tenant, id).await?;
+        self.door.forget();
+        Ok(is_found)
+    }
+}
+
+fn new_key<'a>(key: &'a Secret, name: &'a str, scopes: &'a [Scope], ttl: Option<Duration>) -> NewKey<'a> {
+    let hash = key::hash(key.expose()).expect("a generated key is well formed");
+    NewKey { name, hash, hint: key::hint(key), scopes, ttl }
+}
+
+/// Refuses a master key that cannot open what this database holds; remembers a new one.
+pub async fn check_master_key(store: &Store, vault: &Vault) -> Result<(), MasterKeyError> {
+    let seen = store.master_keys().await?;
+    if !seen.is_empty() && !seen.iter().any(|id| vault.knows(id)) {
+        return Err(MasterKeyError::Wrong(Invalid::new(
+            "security.master_key",
+            "this is not the master key that this database's secrets were sealed with: set TIDEGATE_MASTER_KEY to that one (to rotate, write the new key, a comma, the old key)",
+        )));
+    }
+    Ok(store.remember_master_key(&vault.key_id().to_string()).await?)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MasterKeyError {
+    #[error(transparent)]
+    Wrong(Invalid),
+    #[error("the master key could not be checked")]
+    Database(#[from] Error),
+}

@@ -1,0 +1,4 @@
+SELECT id, at, tenant_id, actor, action, target FROM audit
+WHERE ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR id < $2)
+ORDER BY id DESC
+LIMIT $3

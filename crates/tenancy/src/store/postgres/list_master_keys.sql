@@ -1,0 +1,1 @@
+SELECT id FROM master_keys

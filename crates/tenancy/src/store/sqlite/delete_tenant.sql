@@ -1,0 +1,2 @@
+DELETE FROM tenants WHERE id = ?1
+RETURNING id

@@ -1,0 +1,1 @@
+SELECT id, name, created_at FROM tenants WHERE id = ?1

@@ -1,0 +1,1 @@
+INSERT INTO master_keys (id) VALUES (?1) ON CONFLICT DO NOTHING
