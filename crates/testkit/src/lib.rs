@@ -6,7 +6,8 @@
 //!
 //! - `need!` skips the test, with the reason on record, when its server cannot be had; under `CI=true` it fails instead.
 //! - `process` keeps a server alive for exactly as long as its owner; `wait` is the only place that polls.
-//! - `ledger` counts which tests used what.
+//! - `ledger` counts which tests used what; the binary `servers` prints it.
+//! - `proxy` makes a network bad on order.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
@@ -19,6 +20,7 @@ pub mod ledger;
 mod port;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod redis;
 pub mod resp;
 mod unavailable;

@@ -4,6 +4,7 @@
 mod kafka_brokers;
 mod postgres_server;
 mod process;
+mod proxy;
 mod redis_cluster;
 mod redis_sentinel;
 mod redis_server;
