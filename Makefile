@@ -1,0 +1,45 @@
+# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+
+# A bare environment is enough: these are where a toolchain and Debian's tools live.
+export HOME ?= $(shell getent passwd $$(id -u) | cut -d: -f6)
+export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt up down bench
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+run: ## Build and start Tidegate with no other server: SQLite in ./data (ARGS="--addr …" for flags)
+	@scripts/install build
+	@echo "==> Building Tidegate (a minute or two the first time on two cores, seconds later)"
+	@cargo build -p tidegate --no-default-features
+	@exec cargo run --quiet -p tidegate --no-default-features -- serve $(ARGS)
+
+test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave nothing running
+	@scripts/install build test
+	@echo "==> Building the tests (about four minutes the first time, seconds later)"
+	@cargo test --workspace --no-run
+	@cargo run --quiet -p testkit --bin servers -- run -- cargo test --workspace --no-fail-fast
+
+check: ## Format, clippy with -D warnings, licences and bans, the tidy test
+	@scripts/install build test deny
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo deny --log-level error check licenses bans sources
+	cargo test --quiet -p tidegate --test tidy
+
+fmt: ## Format all code
+	cargo fmt --all
+
+up: ## Start Redis, PostgreSQL and Kafka for local work, and print the environment to use
+	@scripts/install build test
+	@cargo run --quiet -p testkit --bin servers -- up
+
+down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
+	@cargo run --quiet -p testkit --bin servers -- down $(ARGS)
+
+bench: ## Print the tables of docs/performance.md, measured here
+	@scripts/install build test
+	@cargo build --release -p tidegate --features bench
+	@cargo run --quiet -p testkit --bin servers -- run -- cargo run --quiet --release -p tidegate --features bench -- bench gate
