@@ -1,0 +1,1 @@
+//! Breaker: stop calling a target that fails, for the whole fleet.

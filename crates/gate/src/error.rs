@@ -1,0 +1,38 @@
+//! What can go wrong. A refusal is an answer, not an error: errors are for what should have worked.
+
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("a key may not be empty")]
+    KeyEmpty,
+    #[error("a key may have at most 512 bytes, this one has {bytes}")]
+    KeyTooLong { bytes: usize },
+    #[error("{field} must be at least {least}")]
+    TooSmall { field: &'static str, least: u64 },
+    #[error("{field} may be at most {most}")]
+    TooLarge { field: &'static str, most: u64 },
+    #[error("a limit of {limit} in {window:?} cannot be counted exactly; use a rounder limit or a shorter window")]
+    NotCountable { limit: u64, window: Duration },
+    #[error("limits decided together need keys with one tag on a cluster")]
+    DifferentSlots,
+    #[error("the Redis URL is not understood: {reason}")]
+    Url { reason: &'static str },
+    #[error("redis did not answer within {0:?}")]
+    Deadline(Duration),
+    #[error("redis is not connected")]
+    NotConnected,
+    #[error("too many operations wait for redis")]
+    Overloaded,
+    #[error("redis answered in a shape this version does not know")]
+    UnexpectedReply,
+    #[error("redis refused the operation")]
+    Redis(#[from] redis::RedisError),
+}
+
+impl Error {
+    /// Could the same call succeed later, unchanged? True for trouble with Redis, false for a bad argument.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Deadline(_) | Error::NotConnected | Error::Overloaded | Error::Redis(_))
+    }
+}

@@ -1,0 +1,179 @@
+//! Without Redis: the only place that knows deadlines, when to stop asking, and what says "degraded".
+//!
+//! Every shared operation goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be asked, failed or
+//! was too late; the caller then decides from its local state. After a failure the effect in Redis is unknown, so
+//! nothing is ever sent twice.
+//!
+//! # Without Redis
+//! Each process decides with its share, limit ÷ live replicas. Replicas are counted by heartbeats; the last known number
+//! stays when Redis is gone.
+
+mod mode;
+mod upkeep;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use self::mode::{Change, Trust};
+use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_LATENCY, REDIS_OPERATIONS};
+use crate::redis::Redis;
+use crate::tasks::Tasks;
+use crate::{Clock, Error};
+
+/// What a rule does while Redis cannot decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Decide in this process with its share of the limit.
+    #[default]
+    Local,
+    /// Let everything through.
+    Open,
+    /// Refuse everything.
+    Closed,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The longest a caller waits for Redis.
+    pub deadline: Duration,
+    /// Bounds of what heartbeats may say about the number of live replicas.
+    pub fewest_replicas: u32,
+    pub most_replicas: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { deadline: Duration::from_millis(50), fewest_replicas: 1, most_replicas: 1_000 }
+    }
+}
+
+/// One per backend: the trust in Redis is shared by all primitives. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    trust: Mutex<Trust>,
+    /// Copies of the trust that the hot path reads without the lock.
+    is_trusted_fully: AtomicBool,
+    is_local: AtomicBool,
+    replicas: AtomicU32,
+}
+
+impl Fallback {
+    pub(crate) fn new(config: Config) -> Fallback {
+        let replicas = AtomicU32::new(config.fewest_replicas.max(1));
+        let (is_trusted_fully, is_local) = (AtomicBool::new(true), AtomicBool::new(false));
+        Fallback { inner: Arc::new(Inner { config, trust: Mutex::default(), is_trusted_fully, is_local, replicas }) }
+    }
+
+    /// Probes and heartbeats in the background until shutdown.
+    pub(crate) fn keep_up(&self, redis: Redis, tasks: &Tasks) {
+        metrics::gauge!(REDIS_FALLBACK_ACTIVE).set(0.0);
+        tasks.spawn(upkeep::probe(self.clone(), redis.clone()));
+        tasks.spawn(upkeep::beat(self.clone(), redis));
+    }
+
+    /// Asks Redis, within the deadline and only while it is trusted. `None`: decide without it.
+    pub(crate) async fn attempt<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
+        if !self.may_ask() {
+            metrics::counter!(FALLBACK_DECISIONS).increment(1);
+            return None;
+        }
+        let started_us = Clock::System.now_us();
+        let result = tokio::time::timeout(self.inner.config.deadline, call).await;
+        let now_us = Clock::System.now_us();
+        let status = match &result {
+            Ok(Ok(_)) => "ok",
+            Ok(Err(_)) => "error",
+            Err(_) => "timeout",
+        };
+        metrics::counter!(REDIS_OPERATIONS, "operation" => operation, "status" => status).increment(1);
+        metrics::histogram!(REDIS_LATENCY, "operation" => operation)
+            .record(Duration::from_micros(now_us.saturating_sub(started_us)));
+        match result {
+            Ok(Ok(value)) => {
+                self.succeeded(now_us);
+                return Some(value);
+            }
+            Ok(Err(error)) => self.failed(now_us, &error),
+            Err(_) => self.failed(now_us, &Error::Deadline(self.inner.config.deadline)),
+        }
+        metrics::counter!(FALLBACK_DECISIONS).increment(1);
+        None
+    }
+
+    /// Is this process deciding alone?
+    pub fn is_active(&self) -> bool {
+        self.inner.is_local.load(Ordering::Relaxed)
+    }
+
+    /// Live replicas by the last heartbeat, this one included.
+    pub fn replicas(&self) -> u32 {
+        self.inner.replicas.load(Ordering::Relaxed)
+    }
+
+    /// The longest a caller waits for Redis.
+    pub fn deadline(&self) -> Duration {
+        self.inner.config.deadline
+    }
+
+    pub(crate) fn set_replicas(&self, replicas: u32) {
+        let config = &self.inner.config;
+        let bounded = replicas.clamp(config.fewest_replicas.max(1), config.most_replicas.max(1));
+        self.inner.replicas.store(bounded, Ordering::Relaxed);
+    }
+
+    fn may_ask(&self) -> bool {
+        if self.inner.is_trusted_fully.load(Ordering::Relaxed) {
+            return true;
+        }
+        if self.inner.is_local.load(Ordering::Relaxed) {
+            return false;
+        }
+        let share = self.inner.trust.lock().share(Clock::System.now_us());
+        if share >= 1.0 {
+            self.inner.is_trusted_fully.store(true, Ordering::Relaxed);
+        }
+        fastrand::f64() < share
+    }
+
+    fn succeeded(&self, now_us: u64) {
+        self.inner.trust.lock().succeeded(now_us);
+    }
+
+    fn failed(&self, now_us: u64, error: &Error) {
+        let mut trust = self.inner.trust.lock();
+        if trust.failed(now_us) == Change::ToLocal {
+            self.inner.is_trusted_fully.store(false, Ordering::Relaxed);
+            self.inner.is_local.store(true, Ordering::Relaxed);
+            metrics::gauge!(REDIS_FALLBACK_ACTIVE).set(1.0);
+            warn!(%error, replicas = self.replicas(), "Redis is unavailable; deciding locally with this replica's share.");
+        }
+    }
+
+    fn is_probe_due(&self) -> bool {
+        self.inner.trust.lock().is_probe_due(Clock::System.now_us())
+    }
+
+    fn probe_succeeded(&self) {
+        let mut trust = self.inner.trust.lock();
+        if trust.probe_succeeded(Clock::System.now_us()) == Change::ToShared {
+            self.inner.is_local.store(false, Ordering::Relaxed);
+            metrics::gauge!(REDIS_FALLBACK_ACTIVE).set(0.0);
+            info!("Redis answers again; handing decisions back to it.");
+        }
+    }
+}

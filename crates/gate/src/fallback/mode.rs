@@ -1,0 +1,204 @@
+//! When to trust Redis: the rules, and nothing else. No clock, no lock, no I/O.
+//!
+//! Shared → local after several failures in a row, or when most of a second's operations failed. Local lasts a dwell
+//! that doubles while Redis keeps failing soon after a return, so a flapping Redis changes the mode rarely. Back in
+//! shared mode, traffic returns over a ramp.
+
+/// Failures in a row that end the trust.
+const FAILURES_IN_A_ROW: u32 = 5;
+/// Or this many operations in a second, more than half of them failed.
+const LEAST_SAMPLE: u32 = 10;
+const SECOND_US: u64 = 1_000_000;
+/// The least time in local mode, and what it may grow to.
+pub(crate) const DWELL_US: u64 = 5 * SECOND_US;
+const LONGEST_DWELL_US: u64 = 40 * SECOND_US;
+/// A return that holds this long forgives the failures before it.
+const SETTLED_US: u64 = 30 * SECOND_US;
+const RAMP_US: u64 = 2 * SECOND_US;
+const RAMP_START: f64 = 0.1;
+
+/// What this process believes about Redis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trust {
+    mode: Mode,
+    dwell_us: u64,
+    failures_in_a_row: u32,
+    second: Second,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    /// Redis decides. `since_us` is `None` from the start on, and the time of return after a local spell.
+    Shared {
+        since_us: Option<u64>,
+    },
+    Local {
+        since_us: u64,
+    },
+}
+
+/// Operations of the current second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Second {
+    started_us: u64,
+    operations: u32,
+    failures: u32,
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Change {
+    None,
+    ToLocal,
+    ToShared,
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust {
+            mode: Mode::Shared { since_us: None },
+            dwell_us: DWELL_US,
+            failures_in_a_row: 0,
+            second: Second::default(),
+        }
+    }
+}
+
+impl Trust {
+    /// The part of the traffic that Redis decides: 0 in local mode, growing to 1 after a return.
+    pub(crate) fn share(&self, now_us: u64) -> f64 {
+        match self.mode {
+            Mode::Local { .. } => 0.0,
+            Mode::Shared { since_us: None } => 1.0,
+            Mode::Shared { since_us: Some(since_us) } => {
+                let elapsed = now_us.saturating_sub(since_us).min(RAMP_US);
+                RAMP_START + (1.0 - RAMP_START) * (elapsed as f64 / RAMP_US as f64)
+            }
+        }
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.mode, Mode::Local { .. })
+    }
+
+    /// Is it time to try Redis again?
+    pub(crate) fn is_probe_due(&self, now_us: u64) -> bool {
+        matches!(self.mode, Mode::Local { since_us } if now_us >= since_us + self.dwell_us)
+    }
+
+    pub(crate) fn succeeded(&mut self, now_us: u64) {
+        self.failures_in_a_row = 0;
+        self.count(now_us, 0);
+    }
+
+    pub(crate) fn failed(&mut self, now_us: u64) -> Change {
+        self.failures_in_a_row += 1;
+        self.count(now_us, 1);
+        let most_failed = self.second.operations >= LEAST_SAMPLE && self.second.failures * 2 > self.second.operations;
+        if self.is_local() || !(self.failures_in_a_row >= FAILURES_IN_A_ROW || most_failed) {
+            return Change::None;
+        }
+        self.leave(now_us);
+        Change::ToLocal
+    }
+
+    /// A probe got through: Redis decides again, little by little.
+    pub(crate) fn probe_succeeded(&mut self, now_us: u64) -> Change {
+        if !self.is_probe_due(now_us) {
+            return Change::None;
+        }
+        self.mode = Mode::Shared { since_us: Some(now_us) };
+        self.failures_in_a_row = 0;
+        self.second = Second::default();
+        Change::ToShared
+    }
+
+    fn leave(&mut self, now_us: u64) {
+        self.dwell_us = match self.mode {
+            Mode::Shared { since_us: Some(since_us) } if now_us < since_us + SETTLED_US => {
+                (self.dwell_us * 2).min(LONGEST_DWELL_US)
+            }
+            Mode::Shared { .. } | Mode::Local { .. } => DWELL_US,
+        };
+        self.mode = Mode::Local { since_us: now_us };
+    }
+
+    fn count(&mut self, now_us: u64, failures: u32) {
+        if now_us >= self.second.started_us + SECOND_US {
+            self.second = Second { started_us: now_us, operations: 0, failures: 0 };
+        }
+        self.second.operations += 1;
+        self.second.failures += failures;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = SECOND_US;
+
+    fn fail_until_local(trust: &mut Trust, now_us: u64) {
+        for _ in 0..FAILURES_IN_A_ROW {
+            trust.failed(now_us);
+        }
+        assert!(trust.is_local());
+    }
+
+    #[test]
+    fn a_few_failures_in_a_row_end_the_trust_and_a_success_between_them_keeps_it() {
+        let mut trust = Trust::default();
+        for _ in 0..FAILURES_IN_A_ROW - 1 {
+            assert_eq!(trust.failed(0), Change::None);
+        }
+        trust.succeeded(0);
+        assert_eq!(trust.failed(0), Change::None);
+        assert!(!trust.is_local());
+        fail_until_local(&mut trust, 0);
+    }
+
+    #[test]
+    fn a_second_of_mostly_failures_ends_the_trust_even_when_some_succeed() {
+        let mut trust = Trust::default();
+        let mut changes = Vec::new();
+        for _ in 0..LEAST_SAMPLE {
+            trust.succeeded(0);
+            changes.push(trust.failed(0));
+            changes.push(trust.failed(0));
+        }
+        assert_eq!(changes.iter().filter(|change| **change == Change::ToLocal).count(), 1);
+    }
+
+    #[test]
+    fn local_mode_lasts_the_dwell_and_traffic_returns_over_a_ramp() {
+        let mut trust = Trust::default();
+        assert_eq!(trust.share(0), 1.0);
+        fail_until_local(&mut trust, S);
+        assert_eq!(trust.share(S), 0.0);
+        assert_eq!(trust.probe_succeeded(S + DWELL_US - 1), Change::None);
+        assert_eq!(trust.probe_succeeded(S + DWELL_US), Change::ToShared);
+        let back = S + DWELL_US;
+        assert_eq!(trust.share(back), 0.1);
+        assert!(trust.share(back + RAMP_US / 2) > 0.5);
+        assert_eq!(trust.share(back + RAMP_US), 1.0);
+    }
+
+    #[test]
+    fn a_flapping_redis_changes_the_mode_at_most_twelve_times_a_minute() {
+        let (mut trust, mut changes) = (Trust::default(), 0);
+        for now_us in (0..60 * S).step_by(10_000) {
+            let is_up = (now_us / 200_000) % 2 == 0;
+            let change = match (trust.is_local(), is_up) {
+                (false, true) => {
+                    trust.succeeded(now_us);
+                    Change::None
+                }
+                (false, false) => trust.failed(now_us),
+                (true, true) => trust.probe_succeeded(now_us),
+                (true, false) => Change::None,
+            };
+            changes += u32::from(change != Change::None);
+        }
+        assert!((2..=12).contains(&changes), "{changes} changes");
+    }
+}

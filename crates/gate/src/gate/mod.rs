@@ -1,0 +1,1 @@
+//! Gate: rate, circuit and concurrency of one target, decided together.

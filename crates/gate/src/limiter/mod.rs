@@ -1,0 +1,1 @@
+//! Limiter: at most so much per time, for the whole fleet.

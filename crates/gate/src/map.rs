@@ -1,0 +1,189 @@
+//! A sharded map from key to state, bounded in size, that forgets idle keys.
+//!
+//! A state is idle from the time its owner names: then it equals the default and need not be kept. Idle keys go when
+//! their shard wants to grow. A shard that is full of live keys throws out the one that would be idle first among a few,
+//! and counts it.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Found;
+use parking_lot::Mutex;
+
+use crate::Key;
+use crate::metrics::MAP_EVICTIONS;
+
+const SHARDS: usize = 64;
+/// Sweeping a full shard again within this time would find little and cost much.
+const SWEEP_EVERY_US: u64 = 1_000_000;
+/// How many candidates an eviction looks at.
+const EVICTION_SAMPLE: usize = 8;
+const SMALLEST_SWEEP: usize = 64;
+
+pub(crate) struct Map<S> {
+    name: &'static str,
+    shards: Box<[Mutex<Shard<S>>]>,
+    capacity_per_shard: usize,
+}
+
+struct Shard<S> {
+    entries: HashTable<Entry<S>>,
+    /// Length at which the next sweep is due; twice what the last one left.
+    sweep_at: usize,
+    swept_us: u64,
+}
+
+struct Entry<S> {
+    key: Key,
+    state: S,
+    idle_from_us: u64,
+}
+
+impl<S: Default> Map<S> {
+    /// `name` labels the metric of evictions; at most `max_keys` (rounded up to the shards) are kept.
+    pub(crate) fn new(name: &'static str, max_keys: usize) -> Map<S> {
+        let shard = || Mutex::new(Shard { entries: HashTable::new(), sweep_at: SMALLEST_SWEEP, swept_us: 0 });
+        Map {
+            name,
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            capacity_per_shard: max_keys.div_ceil(SHARDS).max(1),
+        }
+    }
+
+    /// Runs `f` on the key's state (the default if unknown). `f` also says from when on the state is idle;
+    /// `0` forgets the key at once.
+    pub(crate) fn update<R>(&self, key: &Key, now_us: u64, f: impl FnOnce(&mut S) -> (R, u64)) -> R {
+        let mut shard = self.shard(key).lock();
+        if let Found::Occupied(mut occupied) =
+            shard.entries.entry(key.hash_value(), |entry| entry.key == *key, Entry::hash)
+        {
+            let entry = occupied.get_mut();
+            let (result, idle_from_us) = f(&mut entry.state);
+            entry.idle_from_us = idle_from_us;
+            if idle_from_us == 0 {
+                occupied.remove();
+            }
+            return result;
+        }
+        let mut state = S::default();
+        let (result, idle_from_us) = f(&mut state);
+        if idle_from_us > now_us {
+            self.make_room(&mut shard, now_us);
+            shard.entries.insert_unique(key.hash_value(), Entry { key: key.clone(), state, idle_from_us }, Entry::hash);
+        }
+        result
+    }
+
+    /// Reads the key's state, if there is one.
+    pub(crate) fn read<R>(&self, key: &Key, f: impl FnOnce(&S) -> R) -> Option<R> {
+        let shard = self.shard(key).lock();
+        shard.entries.find(key.hash_value(), |entry| entry.key == *key).map(|entry| f(&entry.state))
+    }
+
+    pub(crate) fn remove(&self, key: &Key) -> Option<S> {
+        let mut shard = self.shard(key).lock();
+        let found = shard.entries.find_entry(key.hash_value(), |entry| entry.key == *key).ok()?;
+        Some(found.remove().0.state)
+    }
+
+    /// Every key and its state, one shard at a time; for listings, not for hot paths.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Key, &S)) {
+        for shard in &self.shards {
+            for entry in &shard.lock().entries {
+                f(&entry.key, &entry.state);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+    }
+
+    fn shard(&self, key: &Key) -> &Mutex<Shard<S>> {
+        // The map inside uses the low and the top bits of the hash; these are in between.
+        let index = usize::try_from((key.hash_value() >> 40) % SHARDS as u64).unwrap_or(0);
+        &self.shards[index]
+    }
+
+    fn make_room(&self, shard: &mut Shard<S>, now_us: u64) {
+        let length = shard.entries.len();
+        let is_full = length >= self.capacity_per_shard;
+        let is_sweep_due = length >= shard.sweep_at || (is_full && now_us >= shard.swept_us + SWEEP_EVERY_US);
+        if is_sweep_due {
+            shard.entries.retain(|entry| entry.idle_from_us > now_us);
+            shard.sweep_at =
+                (shard.entries.len() * 2).max(SMALLEST_SWEEP).min(self.capacity_per_shard.max(SMALLEST_SWEEP));
+            shard.swept_us = now_us;
+            if shard.entries.capacity() > shard.sweep_at * 4 {
+                let keep = shard.sweep_at;
+                shard.entries.shrink_to(keep, Entry::hash);
+            }
+        }
+        if shard.entries.len() >= self.capacity_per_shard {
+            let sample = shard.entries.iter().take(EVICTION_SAMPLE);
+            let victim = sample.min_by_key(|entry| entry.idle_from_us).map(|entry| entry.key.clone());
+            let found = victim.map(|key| shard.entries.find_entry(key.hash_value(), |entry| entry.key == key));
+            if let Some(Ok(found)) = found {
+                found.remove();
+                metrics::counter!(MAP_EVICTIONS, "map" => self.name).increment(1);
+            }
+        }
+    }
+}
+
+impl<S> Entry<S> {
+    fn hash(&self) -> u64 {
+        self.key.hash_value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> Key {
+        Key::new(format!("key-{n}")).unwrap()
+    }
+
+    fn touch(map: &Map<u32>, n: usize, now_us: u64, idle_from_us: u64) {
+        map.update(&key(n), now_us, |state| {
+            *state += 1;
+            ((), idle_from_us)
+        });
+    }
+
+    #[test]
+    fn idle_keys_are_forgotten_when_new_ones_come() {
+        let map = Map::new("test", 1_000_000);
+        for n in 0..50_000 {
+            touch(&map, n, 0, 10);
+        }
+        for n in 50_000..200_000 {
+            touch(&map, n, 20, 30);
+        }
+        for n in 200_000..200_100 {
+            touch(&map, n, 40, 50);
+        }
+        touch(&map, 0, 20, 30);
+        assert_eq!(map.read(&key(0), |state| *state), Some(1), "the old state of key 0 was idle and is gone");
+        assert!(map.len() < 200_000, "idle keys stay: {}", map.len());
+    }
+
+    #[test]
+    fn the_map_never_grows_over_its_bound_even_when_every_key_is_live() {
+        let map = Map::new("test", 1_000);
+        for n in 0..20_000 {
+            touch(&map, n, n as u64, u64::MAX);
+        }
+        assert!(map.len() <= 1_024, "{} keys", map.len());
+        assert_eq!(map.read(&key(19_999), |state| *state), Some(1), "the newest key is kept");
+    }
+
+    #[test]
+    fn a_state_that_is_idle_at_once_is_not_stored() {
+        let map = Map::new("test", 10);
+        touch(&map, 1, 5, 0);
+        assert_eq!(map.len(), 0);
+        touch(&map, 1, 5, 6);
+        touch(&map, 1, 5, 0);
+        assert_eq!(map.len(), 0);
+    }
+}

@@ -1,0 +1,12 @@
+//! Names of the metrics. Labels are bounded: never a key.
+
+/// Counter `{operation, status}`; status is `ok`, `error` or `timeout`.
+pub(crate) const REDIS_OPERATIONS: &str = "redis_operations_total";
+/// Histogram `{operation}`, seconds of one operation as its caller felt it.
+pub(crate) const REDIS_LATENCY: &str = "redis_latency_seconds";
+/// Gauge: 1 while this process decides alone.
+pub(crate) const REDIS_FALLBACK_ACTIVE: &str = "redis_fallback_active";
+/// Counter `{mode}`: decisions made without Redis.
+pub(crate) const FALLBACK_DECISIONS: &str = "gate_fallback_decisions_total";
+/// Counter `{map}`: keys thrown out although still in use, because a map was full.
+pub(crate) const MAP_EVICTIONS: &str = "gate_map_evictions_total";

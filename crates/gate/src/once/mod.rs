@@ -1,0 +1,1 @@
+//! Once: one holder does a named piece of work, and the others learn its result.

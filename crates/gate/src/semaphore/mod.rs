@@ -1,0 +1,1 @@
+//! Semaphore: at most n holders of a key across the fleet.

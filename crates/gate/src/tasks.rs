@@ -1,0 +1,41 @@
+//! Background tasks of one backend: tracked, cancelled together, awaited at shutdown.
+
+use std::future::Future;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Runs `task` until it ends or the backend shuts down.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => (),
+                () = task => (),
+            }
+        });
+    }
+
+    /// Resolves when shutdown begins, for a task that has something to finish.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Runs a task that ends by itself soon after [`Tasks::stopping`].
+    pub(crate) fn spawn_draining(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(task);
+    }
+
+    pub(crate) async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
