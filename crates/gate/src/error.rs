@@ -12,6 +12,8 @@ pub enum Error {
     TooSmall { field: &'static str, least: u64 },
     #[error("{field} may be at most {most}")]
     TooLarge { field: &'static str, most: u64 },
+    #[error("{field} {problem}")]
+    Policy { field: &'static str, problem: &'static str },
     #[error("a limit of {limit} in {window:?} cannot be counted exactly; use a rounder limit or a shorter window")]
     NotCountable { limit: u64, window: Duration },
     #[error("limits decided together need keys with one tag on a cluster")]

@@ -25,11 +25,15 @@ pub mod redis;
 pub mod semaphore;
 
 mod error;
+mod holder;
 mod map;
 mod metrics;
+#[cfg(test)]
+mod rig;
 mod tasks;
 
 pub use backend::Backend;
 pub use clock::Clock;
 pub use error::Error;
+pub use holder::Holder;
 pub use key::Key;

@@ -1,1 +1,1 @@
-//! The primitives as tower layers.
+//! Layer

@@ -6,6 +6,7 @@
 
 mod connection;
 mod dial;
+pub(crate) mod reply;
 mod script;
 mod url;
 

@@ -14,7 +14,7 @@ impl Script {
         Script { code, sha: OnceLock::new() }
     }
 
-    pub(super) fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         self.code
     }
 

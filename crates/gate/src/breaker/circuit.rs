@@ -1,0 +1,405 @@
+//! The breaker's rules, and nothing else: no clock, no lock, no I/O. `rules.lua` says the same in Redis.
+//!
+//! What always holds: at most `probes` leased probes are out at once, and none is needed once that many succeeded; a
+//! report of an older generation changes nothing; a lease, an open time or an override ends by itself; and a clock that
+//! is set back frees a probe rather than holding the circuit open.
+//!
+//! `check` only reads and `take_probe` only writes, so that a gate can ask every primitive first and charge last.
+
+use super::policy::{MAX_QUORUM, Policy};
+use super::window::{Counts, Past, Window};
+use crate::holder::Holder;
+
+/// Callers refused because all probes are out should look again soon: a probe usually ends long before its lease.
+const PROBE_RETRY_US: u64 = 1_000_000;
+
+/// What the breaker knows about one target. The default, closed and never tripped, is what an absent key means.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Circuit {
+    /// Bumped on every change of phase.
+    generation: u64,
+    phase: Phase,
+    /// When the phase began.
+    since_us: u64,
+    /// Times it opened without a healthy stretch in between; each doubles the open time.
+    trips: u32,
+    reason: Option<Reason>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Closed(Closed),
+    Open { until_us: u64 },
+    HalfOpen { successes: u32, probes: Vec<Probe> },
+    Forced { force: Force, until_us: u64 },
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Phase::Closed(Closed::default())
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Closed {
+    /// In a row, over the fleet.
+    failures: u32,
+    window: Window,
+    /// When the window got its first call after being empty.
+    watched_us: u64,
+    /// Who brought bad news, and when last: one process with a broken network is not a broken target.
+    reporters: Vec<(Holder, u64)>,
+}
+
+/// A probe is a leased holder: a caller that is killed or hangs gives its place back when the lease ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Probe {
+    holder: Holder,
+    until_us: u64,
+}
+
+impl Probe {
+    /// A lease that ends later than a lease can was written by a clock since set back: it counts as ended.
+    fn is_live(&self, policy: &Policy, now_us: u64) -> bool {
+        now_us < self.until_us && self.until_us <= now_us + policy.probe_lease_us
+    }
+}
+
+/// What an operator may order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Refuse every call.
+    Open,
+    /// Let every call pass and count nothing.
+    Closed,
+}
+
+/// Why the circuit is not simply closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Too many failures in a row.
+    ConsecutiveFailures,
+    /// The failure rate of the window reached its threshold.
+    FailureRate,
+    /// The rate of slow calls in the window reached its threshold.
+    SlowRate,
+    /// A probe failed, or was too slow to prove anything.
+    ProbeFailed,
+    /// An operator ordered it.
+    Forced,
+}
+
+/// How an admitted call went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The target did its job.
+    Success,
+    /// The target failed.
+    Failure,
+    /// The call says nothing about the target: it was cancelled, or the caller was at fault.
+    Ignored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Go ahead; nothing to write. `watched`: someone reported trouble lately, so successes are worth sending.
+    Pass {
+        generation: u64,
+        failures: u32,
+        watched: bool,
+    },
+    /// Go ahead as a probe, if `take_probe` is called next.
+    Probe,
+    Reject {
+        retry_after_us: u64,
+        reason: Option<Reason>,
+    },
+}
+
+/// One report. `past` are successes of the same process that it did not send before.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) generation: u64,
+    pub(crate) probe: Option<Holder>,
+    pub(crate) outcome: Outcome,
+    pub(crate) slow: bool,
+    /// The process that reports.
+    pub(crate) reporter: Holder,
+    pub(crate) past: Vec<Past>,
+}
+
+/// What a report left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) state: State,
+    pub(crate) generation: u64,
+    pub(crate) failures: u32,
+    pub(crate) watched: bool,
+    /// This very report changed the phase.
+    pub(crate) changed: bool,
+}
+
+/// The phase, as said aloud: closed passes, open refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Calls pass.
+    Closed,
+    /// Calls are refused until the open time is over.
+    Open,
+    /// A few leased probes find out whether the target is back.
+    HalfOpen,
+    /// Calls are refused by an operator's order.
+    ForcedOpen,
+    /// Calls pass by an operator's order.
+    ForcedClosed,
+}
+
+/// Everything worth showing of one circuit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) state: State,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) generation: u64,
+    pub(crate) trips: u32,
+    pub(crate) failures: u32,
+    pub(crate) counts: Counts,
+    pub(crate) probes: u32,
+    pub(crate) successes: u32,
+    /// How long the phase has lasted.
+    pub(crate) age_us: u64,
+    /// When the next call may pass; zero if one may now.
+    pub(crate) retry_after_us: u64,
+}
+
+impl Circuit {
+    /// May a call go ahead? Changes nothing.
+    pub(crate) fn check(&self, policy: &Policy, now_us: u64) -> Check {
+        match &self.phase {
+            Phase::Closed(closed) => Check::Pass {
+                generation: self.generation,
+                failures: closed.failures,
+                watched: closed.failures > 0 || !closed.window.is_empty(policy.bucket_us(), now_us),
+            },
+            Phase::Open { until_us } if self.since_us <= now_us && now_us < *until_us => {
+                Check::Reject { retry_after_us: until_us - now_us, reason: self.reason }
+            }
+            Phase::Open { .. } => Check::Probe,
+            Phase::HalfOpen { successes, probes } => {
+                let live = probes.iter().filter(|probe| probe.is_live(policy, now_us));
+                if count(live.clone()) + successes < policy.probes {
+                    return Check::Probe;
+                }
+                let until_us = live.map(|probe| probe.until_us).min().unwrap_or(now_us);
+                Check::Reject { retry_after_us: (until_us - now_us).min(PROBE_RETRY_US), reason: self.reason }
+            }
+            Phase::Forced { force: Force::Open, until_us } if now_us < *until_us => {
+                Check::Reject { retry_after_us: until_us - now_us, reason: self.reason }
+            }
+            Phase::Forced { .. } => Check::Pass { generation: self.generation, failures: 0, watched: false },
+        }
+    }
+
+    /// Commits the probe that `check` offered and returns the generation it reports to.
+    pub(crate) fn take_probe(&mut self, policy: &Policy, holder: Holder, now_us: u64) -> u64 {
+        if let Phase::Open { .. } = self.phase {
+            self.enter(Phase::HalfOpen { successes: 0, probes: Vec::new() }, now_us);
+        }
+        if let Phase::HalfOpen { probes, .. } = &mut self.phase {
+            probes.retain(|probe| probe.is_live(policy, now_us));
+            probes.push(Probe { holder, until_us: now_us + policy.probe_lease_us });
+        }
+        self.generation
+    }
+
+    /// A report from an older generation is stale and changes nothing.
+    pub(crate) fn record(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Recorded {
+        let before = self.generation;
+        if report.generation == self.generation {
+            self.apply(policy, report, now_us);
+        }
+        let (failures, watched) = match self.check(policy, now_us) {
+            Check::Pass { failures, watched, .. } => (failures, watched),
+            Check::Probe | Check::Reject { .. } => (0, false),
+        };
+        let changed = self.generation != before;
+        Recorded { state: self.state(now_us), generation: self.generation, failures, watched, changed }
+    }
+
+    fn apply(&mut self, policy: &Policy, report: &Report, now_us: u64) {
+        self.end_override(now_us);
+        match &mut self.phase {
+            Phase::Closed(closed) => {
+                if let Some(reason) = closed.count(policy, report, now_us) {
+                    self.trip(policy, reason, now_us);
+                }
+            }
+            Phase::HalfOpen { successes, probes } => {
+                // A probe that outlived its lease gave its place away, so only its failure is still news.
+                let was_out =
+                    probes.iter().any(|probe| Some(probe.holder) == report.probe && probe.is_live(policy, now_us));
+                probes.retain(|probe| Some(probe.holder) != report.probe);
+                match report.outcome {
+                    Outcome::Ignored => (),
+                    Outcome::Success if report.slow => self.trip(policy, Reason::ProbeFailed, now_us),
+                    Outcome::Success if !was_out => (),
+                    Outcome::Success if *successes + 1 < policy.probes => *successes += 1,
+                    Outcome::Success => self.enter(Phase::default(), now_us),
+                    Outcome::Failure => self.trip(policy, Reason::ProbeFailed, now_us),
+                }
+            }
+            Phase::Open { .. } | Phase::Forced { .. } => (),
+        }
+    }
+
+    /// Orders the circuit open or closed for a time, or back to automatic: closed, with nothing remembered.
+    pub(crate) fn force(&mut self, force: Option<(Force, u64)>, now_us: u64) {
+        self.trips = 0;
+        self.reason = force.map(|_| Reason::Forced);
+        let phase = match force {
+            Some((force, for_us)) => Phase::Forced { force, until_us: now_us + for_us },
+            None => Phase::default(),
+        };
+        self.enter(phase, now_us);
+    }
+
+    fn trip(&mut self, policy: &Policy, reason: Reason, now_us: u64) {
+        let was_closed = matches!(self.phase, Phase::Closed(_));
+        let healthy_us = now_us.saturating_sub(self.since_us);
+        // Closed for as long as it was last open: the trouble before is another story.
+        if was_closed && self.trips > 0 && healthy_us >= policy.open_time_us(self.trips) {
+            self.trips = 0;
+        }
+        self.trips = self.trips.saturating_add(1);
+        self.reason = Some(reason);
+        self.enter(Phase::Open { until_us: now_us + policy.open_time_us(self.trips) }, now_us);
+    }
+
+    fn enter(&mut self, phase: Phase, now_us: u64) {
+        if let Phase::Closed(_) = phase {
+            self.reason = None;
+        }
+        self.generation += 1;
+        self.since_us = now_us;
+        self.phase = phase;
+    }
+
+    fn end_override(&mut self, now_us: u64) {
+        if let Phase::Forced { until_us, .. } = self.phase
+            && now_us >= until_us
+        {
+            self.phase = Phase::default();
+            self.reason = None;
+        }
+    }
+
+    fn state(&self, now_us: u64) -> State {
+        match &self.phase {
+            Phase::Closed(_) => State::Closed,
+            Phase::Open { .. } => State::Open,
+            Phase::HalfOpen { .. } => State::HalfOpen,
+            Phase::Forced { until_us, .. } if now_us >= *until_us => State::Closed,
+            Phase::Forced { force: Force::Open, .. } => State::ForcedOpen,
+            Phase::Forced { force: Force::Closed, .. } => State::ForcedClosed,
+        }
+    }
+
+    /// From when on the circuit may be forgotten: a closed one that is reborn must not meet an old report.
+    pub(crate) fn idle_from_us(&self, policy: &Policy, now_us: u64) -> u64 {
+        let until_us = match self.phase {
+            Phase::Open { until_us } | Phase::Forced { until_us, .. } => until_us,
+            Phase::Closed(_) | Phase::HalfOpen { .. } => 0,
+        };
+        if *self == Circuit::default() { 0 } else { until_us.max(now_us) + policy.ttl_us }
+    }
+
+    pub(crate) fn snapshot(&self, policy: &Policy, now_us: u64) -> Snapshot {
+        let state = self.state(now_us);
+        let mut snapshot = Snapshot {
+            state,
+            reason: self.reason.filter(|_| state != State::Closed),
+            generation: self.generation,
+            trips: self.trips,
+            failures: 0,
+            counts: Counts::default(),
+            probes: 0,
+            successes: 0,
+            age_us: now_us.saturating_sub(self.since_us),
+            retry_after_us: 0,
+        };
+        if let Check::Reject { retry_after_us, .. } = self.check(policy, now_us) {
+            snapshot.retry_after_us = retry_after_us;
+        }
+        match &self.phase {
+            Phase::Closed(closed) => {
+                snapshot.failures = closed.failures;
+                snapshot.counts = closed.window.total(policy.bucket_us(), now_us);
+            }
+            Phase::HalfOpen { successes, probes } => {
+                snapshot.successes = *successes;
+                snapshot.probes = count(probes.iter().filter(|probe| probe.is_live(policy, now_us)));
+            }
+            Phase::Open { .. } | Phase::Forced { .. } => (),
+        }
+        snapshot
+    }
+}
+
+impl Closed {
+    /// Counts a report, and says why the circuit must open, if it must. Only bad news opens it.
+    fn count(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Option<Reason> {
+        let width_us = policy.bucket_us();
+        if self.window.is_empty(width_us, now_us) {
+            self.watched_us = now_us;
+        }
+        for past in &report.past {
+            self.window.add(width_us, now_us, past.age, Counts { calls: past.calls, failures: 0, slow: 0 });
+            self.failures = 0;
+        }
+        let failed = match report.outcome {
+            Outcome::Ignored => return None,
+            Outcome::Success => false,
+            Outcome::Failure => true,
+        };
+        self.failures = if failed { self.failures + 1 } else { 0 };
+        self.window.add(width_us, now_us, 0, Counts { calls: 1, failures: failed.into(), slow: report.slow.into() });
+        if !failed && !report.slow {
+            return None;
+        }
+        self.heard_from(policy, report.reporter, now_us);
+        self.verdict(policy, now_us)
+    }
+
+    /// Keeps as many reporters as the largest quorum needs, the latest ones.
+    fn heard_from(&mut self, policy: &Policy, reporter: Holder, now_us: u64) {
+        self.reporters
+            .retain(|(known, at_us)| *known != reporter && *at_us <= now_us && now_us - at_us < policy.window_us);
+        if self.reporters.len() >= MAX_QUORUM as usize {
+            self.reporters.remove(0);
+        }
+        self.reporters.push((reporter, now_us));
+    }
+
+    fn verdict(&self, policy: &Policy, now_us: u64) -> Option<Reason> {
+        if self.reporters.len() < policy.quorum as usize {
+            return None;
+        }
+        if self.failures >= policy.failures {
+            return Some(Reason::ConsecutiveFailures);
+        }
+        if now_us.saturating_sub(self.watched_us) < policy.gather_us {
+            return None;
+        }
+        let total = self.window.total(policy.bucket_us(), now_us);
+        if policy.reaches_failure_rate(total) {
+            Some(Reason::FailureRate)
+        } else if policy.reaches_slow_rate(total) {
+            Some(Reason::SlowRate)
+        } else {
+            None
+        }
+    }
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,149 @@
+//! What this process knows of a target between two trips to Redis: the last answer, and successes not sent yet.
+//!
+//! A closed, healthy circuit costs no write: successes are only counted here. They are sent when they matter, with their
+//! age, as part of the next report: with every failure or slow call; with the first success after a failure count above
+//! zero was heard (it breaks the row); and once per `refresh` while anybody reported trouble within the window.
+//! So every failure is counted at once, and every success of a process that calls at least once per `refresh` at most
+//! that much later; `gather` keeps a percentage from opening the circuit before that. A report whose answer is missing
+//! is not repeated: those successes are lost, which can only make the rate look worse by that much.
+//!
+//! A belief lasts `refresh` too: by so much a process may lag behind the fleet. Zero asks every time.
+
+use super::circuit::{Check, Outcome, Reason, Recorded, State};
+use super::policy::Policy;
+use super::window::{BUCKETS, Past};
+use crate::Key;
+use crate::map::Map;
+
+pub(crate) struct Ledger {
+    pages: Map<Page>,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    belief: Belief,
+    heard_us: u64,
+    sent_us: u64,
+    /// Bucket number and successes in it.
+    unsent: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Belief {
+    #[default]
+    Nothing,
+    Closed {
+        generation: u64,
+        failures: u32,
+        watched: bool,
+    },
+    Open {
+        until_us: u64,
+        reason: Option<Reason>,
+    },
+}
+
+impl Ledger {
+    pub(crate) fn new(max_keys: usize) -> Self {
+        Ledger { pages: Map::new("breaker_ledger", max_keys) }
+    }
+
+    /// The last answer, while it is fresh enough to act on. Never a probe: those are handed out by Redis only.
+    pub(crate) fn recall(&self, target: &Key, policy: &Policy, now_us: u64) -> Option<Check> {
+        let (belief, heard_us) = self.pages.read(target, |page| (page.belief, page.heard_us))?;
+        if now_us.saturating_sub(heard_us) >= policy.refresh_us {
+            return None;
+        }
+        match belief {
+            Belief::Nothing => None,
+            Belief::Closed { generation, failures, watched } => Some(Check::Pass { generation, failures, watched }),
+            Belief::Open { until_us, reason } => {
+                let retry_after_us = until_us.checked_sub(now_us).filter(|left_us| *left_us > 0)?;
+                Some(Check::Reject { retry_after_us, reason })
+            }
+        }
+    }
+
+    /// Redis is gone: an open circuit stays open to the end of the time it was given.
+    pub(crate) fn open_for(&self, target: &Key, now_us: u64) -> Option<(u64, Option<Reason>)> {
+        match self.pages.read(target, |page| page.belief)? {
+            Belief::Open { until_us, reason } if now_us < until_us => Some((until_us - now_us, reason)),
+            Belief::Open { .. } | Belief::Closed { .. } | Belief::Nothing => None,
+        }
+    }
+
+    pub(crate) fn heard(&self, target: &Key, policy: &Policy, check: Check, now_us: u64) {
+        let belief = match check {
+            Check::Pass { generation, failures, watched } => Belief::Closed { generation, failures, watched },
+            Check::Reject { retry_after_us, reason } => Belief::Open { until_us: now_us + retry_after_us, reason },
+            Check::Probe => Belief::Nothing,
+        };
+        self.believe(target, policy, belief, now_us);
+    }
+
+    pub(crate) fn heard_recorded(&self, target: &Key, policy: &Policy, recorded: Recorded, now_us: u64) {
+        let Recorded { state, generation, failures, watched, .. } = recorded;
+        let belief = match state {
+            State::Closed | State::ForcedClosed => Belief::Closed { generation, failures, watched },
+            // Until when is not in the reply; the next admission asks.
+            State::Open | State::HalfOpen | State::ForcedOpen => Belief::Nothing,
+        };
+        self.believe(target, policy, belief, now_us);
+    }
+
+    /// Takes note of a call on a closed circuit. `Some` says that Redis must hear of it, with these past successes.
+    pub(crate) fn note(
+        &self,
+        target: &Key,
+        policy: &Policy,
+        outcome: Outcome,
+        slow: bool,
+        now_us: u64,
+    ) -> Option<Vec<Past>> {
+        if outcome == Outcome::Ignored {
+            return None;
+        }
+        let width_us = policy.bucket_us();
+        let current = now_us / width_us;
+        self.pages.update(target, now_us, |page| {
+            let (is_row, is_watched) = match page.belief {
+                Belief::Closed { failures, watched, .. } => (failures > 0, watched),
+                Belief::Nothing | Belief::Open { .. } => (false, false),
+            };
+            let is_due = is_watched && now_us.saturating_sub(page.sent_us) >= policy.refresh_us;
+            page.unsent.retain(|(number, _)| *number <= current && current - number < BUCKETS);
+            let past = (outcome == Outcome::Failure || slow || is_row || is_due).then(|| {
+                page.sent_us = now_us;
+                if let Belief::Closed { failures, .. } = &mut page.belief {
+                    *failures = 0;
+                }
+                let past = |(number, calls): (u64, u64)| Past { age: current - number, calls };
+                page.unsent.drain(..).map(past).collect()
+            });
+            if past.is_none() {
+                match page.unsent.last_mut() {
+                    Some((number, calls)) if *number == current => *calls += 1,
+                    _ => page.unsent.push((current, 1)),
+                }
+            }
+            (past, now_us + policy.window_us + policy.refresh_us)
+        })
+    }
+
+    /// Forgets what was heard, not what was counted: an operator changed the circuit.
+    pub(crate) fn forget(&self, target: &Key, policy: &Policy, now_us: u64) {
+        self.believe(target, policy, Belief::Nothing, now_us);
+    }
+
+    fn believe(&self, target: &Key, policy: &Policy, belief: Belief, now_us: u64) {
+        self.pages.update(target, now_us, |page| {
+            page.belief = belief;
+            page.heard_us = now_us;
+            let believed_us = match belief {
+                Belief::Open { until_us, .. } => until_us,
+                Belief::Closed { .. } | Belief::Nothing => 0,
+            };
+            ((), believed_us.max(now_us + policy.window_us + policy.refresh_us))
+        });
+    }
+}

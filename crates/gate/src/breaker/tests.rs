@@ -1,0 +1,1 @@
+//! The rules of the breaker, case by case.
