@@ -10,3 +10,5 @@ pub(crate) const REDIS_FALLBACK_ACTIVE: &str = "redis_fallback_active";
 pub(crate) const FALLBACK_DECISIONS: &str = "gate_fallback_decisions_total";
 /// Counter `{map}`: keys thrown out although still in use, because a map was full.
 pub(crate) const MAP_EVICTIONS: &str = "gate_map_evictions_total";
+/// Counter `{to}`: circuits that changed their state.
+pub(crate) const CIRCUIT_CHANGES: &str = "gate_circuit_changes_total";
