@@ -9,6 +9,7 @@ use crate::{Error, Holder, Key};
 static ACQUIRE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("acquire.lua")));
 static RENEW: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("renew.lua")));
 static RELEASE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("release.lua")));
+static ADOPT: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("adopt.lua")));
 static HELD: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("held.lua")));
 
 /// The kind in a semaphore's key.
@@ -37,6 +38,12 @@ impl RedisSemaphore {
     pub(crate) async fn renew(&self, key: &Key, policy: &Policy, holder: Holder) -> Result<bool, Error> {
         let args = vec![text(policy.lease_us), text(holder)];
         Ok(integer(&self.redis.run(&RENEW, &[self.name(key)], args).await?)? == 1)
+    }
+
+    /// Counts a permit that this process gave while Redis was away.
+    pub(crate) async fn adopt(&self, key: &Key, policy: &Policy, holder: Holder) -> Result<bool, Error> {
+        let args = vec![text(policy.lease_us), text(holder)];
+        Ok(integer(&self.redis.run(&ADOPT, &[self.name(key)], args).await?)? == 1)
     }
 
     pub(crate) async fn release(&self, key: &Key, holder: Holder) -> Result<bool, Error> {

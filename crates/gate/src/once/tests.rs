@@ -1,0 +1,1 @@
+//! Once, case by case.

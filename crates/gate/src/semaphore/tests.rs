@@ -1,0 +1,1 @@
+//! The semaphore, case by case.
