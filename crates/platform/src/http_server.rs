@@ -35,10 +35,12 @@ use tokio::{
     time::Instant,
 };
 use tower::ServiceExt;
+use tracing::Instrument;
 
 use crate::{
     problem::Problem,
     shutdown::{Tasks, panic_text},
+    telemetry,
 };
 
 pub const CONNECTIONS: &str = "tidegate_http_connections";
@@ -155,7 +157,10 @@ async fn guarded(deadline: Duration, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let answered = tokio::time::timeout(deadline, AssertUnwindSafe(next.run(request)).catch_unwind()).await;
+    let span = tracing::info_span!("request", %method, route = route.as_ref().map(MatchedPath::as_str));
+    telemetry::follow(&span, request.headers());
+    let handler = AssertUnwindSafe(next.run(request).instrument(span)).catch_unwind();
+    let answered = tokio::time::timeout(deadline, handler).await;
     let response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => {

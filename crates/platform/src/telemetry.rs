@@ -5,7 +5,11 @@
 
 use std::{io::IsTerminal, time::Duration};
 
-use axum::{Router, http::header, routing::get};
+use axum::{
+    Router,
+    http::{HeaderMap, header},
+    routing::get,
+};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
 use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -79,6 +83,14 @@ fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
         ));
     }
     Ok(())
+}
+
+/// Makes `span` a child of the caller's trace, if the caller sent one (`traceparent`).
+pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
+    #[cfg(feature = "otel")]
+    otel::follow(span, headers);
+    #[cfg(not(feature = "otel"))]
+    let _ = (span, headers);
 }
 
 /// What must live as long as the process: the metrics, and the traces not sent yet.

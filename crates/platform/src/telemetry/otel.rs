@@ -1,8 +1,13 @@
-//! Trace export over OTLP gRPC.
+//! Trace export over OTLP gRPC, and the trace context that callers send.
 
-use opentelemetry::trace::TracerProvider;
+use axum::http::HeaderMap;
+use opentelemetry::{
+    propagation::{Extractor, TextMapPropagator},
+    trace::TracerProvider,
+};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
-use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, Registry, filter::LevelFilter};
 
 type Layers = Vec<Box<dyn Layer<Registry> + Send + Sync>>;
@@ -23,4 +28,23 @@ pub(super) fn add(mut layers: Layers, endpoint: Option<&str>) -> (Layers, Option
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tidegate"));
     layers.push(layer.with_filter(LevelFilter::INFO).boxed());
     (layers, Some(provider))
+}
+
+pub(super) fn follow(span: &tracing::Span, headers: &HeaderMap) {
+    if headers.contains_key("traceparent") {
+        // It fails only when no exporter is set up, and then there is nothing to follow.
+        drop(span.set_parent(TraceContextPropagator::new().extract(&Headers(headers))));
+    }
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|name| name.as_str()).collect()
+    }
 }
