@@ -17,6 +17,7 @@ pub mod find;
 mod fresh;
 pub mod kafka;
 pub mod ledger;
+pub mod local;
 mod port;
 pub mod postgres;
 pub mod process;

@@ -6,12 +6,13 @@
 mod broker;
 pub mod jars;
 mod settings;
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::OnceLock;
 
 pub use broker::{Broker, Cluster};
 pub use settings::Settings;
+pub(crate) use settings::{Kafka, Node};
 
 use crate::{Server as Kind, Unavailable, find, fresh, ledger};
 

@@ -10,6 +10,7 @@ pub mod wire;
 use std::sync::OnceLock;
 
 pub use server::Server;
+pub(crate) use server::arguments;
 
 use crate::{Server as Kind, Unavailable, find, fresh, ledger};
 

@@ -1,5 +1,9 @@
 //! testkit's promises, each against the real thing: servers work, break on order, and never outlive their owner.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, and its helpers are part of it")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test stops at the first surprise, helpers included; these measure how long real things take"
+)]
 
 mod kafka_brokers;
 mod postgres_server;
@@ -8,3 +12,4 @@ mod proxy;
 mod redis_cluster;
 mod redis_sentinel;
 mod redis_server;
+mod servers_command;

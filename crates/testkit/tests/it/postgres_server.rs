@@ -7,7 +7,6 @@ use tokio_postgres::{Client, NoTls};
 
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    #[expect(clippy::disallowed_methods, reason = "the driver's connection ends with its client")]
     tokio::spawn(connection);
     client
 }

@@ -80,14 +80,14 @@ fn without_faults_bytes_and_ends_pass_both_ways() {
 #[test]
 fn latency_delays_without_limiting() {
     let mut pair = pair();
-    pair.proxy.set_one(Direction::ToServer, Faults { latency: Duration::from_millis(150), ..Faults::default() });
+    pair.proxy.set_one(Direction::ToServer, Faults { latency: Duration::from_millis(400), ..Faults::default() });
     let taken = transfer(&mut pair, 500_000);
-    assert!((Duration::from_millis(150)..Duration::from_millis(1500)).contains(&taken), "{taken:?}");
+    assert!((Duration::from_millis(400)..Duration::from_secs(3)).contains(&taken), "{taken:?}");
 
     let start = Instant::now();
     pair.server.write_all(b"x").unwrap();
     read(&mut pair.client, 1);
-    assert!(start.elapsed() < Duration::from_millis(150), "the other direction has no latency");
+    assert!(start.elapsed() < Duration::from_millis(400), "the other direction has no latency");
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! The `servers` command: what it gives to the tests it runs, what it says afterwards, and that nothing stays behind.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use testkit::{Server, need, wait_until};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const A_TEST_WITH_REDIS: &str = "redis_server::the_shared_server_keeps_a_corner_for_each_test";
+
+/// As a user would type it: nothing of the run that this test may itself be part of.
+fn servers(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_servers"));
+    command.args(args).env_remove("CI").env_remove(testkit::ledger::VARIABLE);
+    for server in Server::ALL {
+        command.env_remove(server.variable());
+    }
+    command
+}
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = env::temp_dir().join(format!("testkit-it-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A machine on which only the most ordinary programs are installed.
+fn bare_machine() -> Folder {
+    let folder = Folder::new("bare");
+    for name in ["sh", "rm", "sleep"] {
+        symlink(Path::new("/bin").join(name), folder.0.join(name)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_run_shares_its_servers_and_adds_up_the_results() {
+    let _installed = (need!(testkit::redis()), need!(testkit::postgres()), need!(testkit::kafka()));
+    let this = env::current_exe().unwrap();
+    let script = format!(
+        "'{0}' {A_TEST_WITH_REDIS} --exact && echo $TESTKIT_REDIS && echo $TESTKIT_POSTGRES && echo $TESTKIT_KAFKA &&
+        '{0}' {A_TEST_WITH_REDIS} --exact && echo 'test result: FAILED. 3 passed; 2 failed; 1 ignored' && exit 101",
+        this.display()
+    );
+    let output = servers(&["run", "--", "sh", "-c", &script]).output().unwrap();
+    let (stdout, stderr) = text(&output);
+    assert_eq!(stdout.matches("\n127.0.0.1:").count(), 3, "{stdout}");
+    let end = "\nservers: 1 tests used Redis, 0 PostgreSQL, 0 Kafka; 0 skipped\n5 passed, 2 failed, 1 skipped\n";
+    assert!(stdout.ends_with(end), "{stdout}");
+    assert!(stderr.contains("servers: ready in"), "{stderr}");
+    assert_eq!(output.status.code(), Some(101));
+}
+
+#[test]
+fn a_test_without_its_server_is_reported_as_skipped_with_what_to_install() {
+    let bare = bare_machine();
+    let this = env::current_exe().unwrap();
+    let run = |ci: &str| {
+        let mut command = servers(&["run", "--", this.to_str().unwrap(), A_TEST_WITH_REDIS, "--exact"]);
+        command.env("PATH", &bare.0).env_remove("JAVA_HOME").env("CI", ci).output().unwrap()
+    };
+    let output = run("");
+    let (stdout, stderr) = text(&output);
+    let reason = "Redis is not available: redis-server is not installed: apt-get install redis-server";
+    assert!(stdout.contains(&format!("\nskipped it::{A_TEST_WITH_REDIS}: {reason}\n")), "{stdout}");
+    assert!(stdout.ends_with("\n0 passed, 0 failed, 1 skipped\n"), "{stdout}");
+    assert!(stderr.contains("java is not installed: apt-get install openjdk-17-jre-headless"), "{stderr}");
+    assert!(output.status.success());
+
+    let output = run("true");
+    let (stdout, _) = text(&output);
+    assert!(stdout.ends_with("\n0 passed, 1 failed, 0 skipped\n"), "{stdout}");
+    assert!(stdout.contains(reason), "{stdout}");
+    assert!(!output.status.success());
+}
+
+#[test]
+fn a_run_without_tests_fails() {
+    let bare = bare_machine();
+    let output = servers(&["run", "--", "/bin/true"]).env("PATH", &bare.0).env_remove("JAVA_HOME").output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output).1.ends_with("servers: no test ran\n"));
+}
+
+#[test]
+fn kill_9_of_a_run_ends_its_command_and_its_servers() {
+    let _installed = need!(testkit::redis());
+    let script = "echo $$ $TESTKIT_REDIS; sleep 600 & wait";
+    let mut run = servers(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (pid, redis) = line.trim().split_once(' ').unwrap();
+    let port = redis.strip_prefix("127.0.0.1:").unwrap().parse().unwrap();
+    assert!(testkit::resp::ask(port, &["PING"]).is_ok());
+
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_until(LIMIT, "the command's end", || !Path::new(&format!("/proc/{pid}")).exists());
+    wait_until(LIMIT, "Redis' end", || testkit::resp::ask(port, &["PING"]).is_err());
+    let folder = env::temp_dir().join(format!("testkit-run-{}", run.id()));
+    wait_until(LIMIT, "the ledger's end", || !folder.exists());
+}
+
+#[test]
+fn up_keeps_servers_and_data_until_down() {
+    let _installed = (need!(testkit::redis()), need!(testkit::postgres()), need!(testkit::kafka()));
+    let folder = Folder::new("local");
+    let data = folder.0.join("data");
+    let place =
+        ["--data", data.to_str().unwrap(), "--redis-port", "7390", "--postgres-port", "7490", "--kafka-port", "7590"];
+    let order = |word: &str, more: &[&str]| {
+        let output = servers(&[&[word], &place[..], more].concat()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output)
+    };
+    let exports = "export REDIS_URL=redis://127.0.0.1:7390/\n\
+        export DATABASE_URL=postgres://postgres@127.0.0.1:7490/postgres\n\
+        export KAFKA_BROKERS=127.0.0.1:7590\n";
+    let (stdout, stderr) = order("up", &[]);
+    assert_eq!(stdout, exports);
+    assert_eq!(stderr.matches(" started on ").count(), 3, "{stderr}");
+    testkit::resp::ask(7390, &["SET", "key", "value"]).unwrap();
+    testkit::postgres::wire::query(7490, "postgres", "CREATE TABLE kept (id int)").unwrap();
+
+    let (stdout, stderr) = order("up", &[]);
+    assert_eq!(stdout, exports);
+    assert_eq!(stderr.matches(" was running on ").count(), 3, "{stderr}");
+
+    assert_eq!(order("down", &[]).0.matches(" stopped\n").count(), 3);
+    assert_eq!(order("down", &[]).0.matches(" was not running\n").count(), 3);
+    order("up", &[]);
+    assert_eq!(testkit::resp::ask(7390, &["GET", "key"]).unwrap().to_string(), "value");
+    assert!(testkit::postgres::wire::query(7490, "postgres", "SELECT * FROM kept").is_ok());
+
+    order("down", &["--wipe"]);
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+}
+
+#[test]
+fn a_typing_error_is_answered_with_help() {
+    for (words, part) in [
+        (&["rum"][..], "Usage:"),
+        (&["up", "--redis-prot", "1"], "there is no option --redis-prot"),
+        (&["up", "--redis-port", "high"], "--redis-port is not a port: high"),
+        (&["down", "--data"], "--data needs a value"),
+    ] {
+        let output = servers(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output).1.contains(part), "{output:?}");
+    }
+}
