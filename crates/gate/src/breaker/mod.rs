@@ -21,6 +21,8 @@ mod window;
 #[cfg(test)]
 mod equivalence;
 #[cfg(test)]
+mod ledger_tests;
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

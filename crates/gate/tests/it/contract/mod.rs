@@ -1,0 +1,5 @@
+//! What every backend must do the same.
+
+mod breaker;
+mod once;
+mod semaphore;
