@@ -89,9 +89,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        axum::extract::Query::try_from_uri(&parts.uri).map(|query| Query(query.0)).map_err(|rejection| {
-            Problem::new(StatusCode::BAD_REQUEST, "invalid_query", format!("{}", rejection.body_text()))
-        })
+        axum::extract::Query::try_from_uri(&parts.uri)
+            .map(|query| Query(query.0))
+            .map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, "invalid_query", rejection.body_text()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Configuration: as written ([`File`]), then as used ([`Config`]). The rest of the program never sees the file.
 //!
-//! This is the only place that reads the environment. `config/default.toml` holds every key, so it is also the list of
+//! `config/default.toml` holds every key, so it is also the list of
 //! keys that exist: anything else is a mistake, and the nearest key is offered.
 
 mod layers;

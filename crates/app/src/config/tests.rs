@@ -1,1 +1,138 @@
+//! The layers and the checks, without a process.
 
+use std::io::Write;
+
+use super::*;
+
+fn environment(variables: &[(&str, &str)]) -> Result<Config, Error> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::load(&Layers::defaults().with_environment(variables)?)
+}
+
+fn file(text: &str) -> Result<Layers, Error> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    Layers::defaults().with_file(file.path())
+}
+
+fn mistake(outcome: Result<Config, Error>) -> String {
+    outcome.err().expect("the configuration is refused").to_string()
+}
+
+#[test]
+fn the_compiled_in_defaults_are_good() {
+    let config = Config::load(&Layers::defaults()).unwrap();
+    assert_eq!(config.addr.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.roles.len(), 5);
+}
+
+#[test]
+fn an_empty_file_and_empty_sections_change_nothing() {
+    assert_eq!(file("").unwrap().print(), Layers::defaults().print());
+    assert_eq!(file("[redis]\n[kafka]\n").unwrap().print(), Layers::defaults().print());
+}
+
+#[test]
+fn later_layers_win() {
+    let layers = file("[server]\naddr = \"127.0.0.1:1\"\nops_addr = \"127.0.0.1:2\"").unwrap();
+    let variables = [("ADDR", "127.0.0.1:3"), ("TIDEGATE__SERVER__ADDR", "127.0.0.1:9")];
+    let layers = layers.with_environment(variables.map(|(n, v)| (n.to_owned(), v.to_owned())).into_iter()).unwrap();
+    let config = Config::load(&layers).unwrap();
+    assert_eq!((config.addr.port(), config.ops_addr.port()), (3, 2));
+    let layers = layers.with_flag("--addr", "server.addr", Some("127.0.0.1:4")).unwrap();
+    assert_eq!(Config::load(&layers).unwrap().addr.port(), 4);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_one() {
+    let error = file("[server]\nadress = \"x\"").err().unwrap().to_string();
+    assert!(error.ends_with("there is no key \"server.adress\"; did you mean \"server.addr\"?"), "{error}");
+    let error = mistake(environment(&[("TIDEGATE__DATABASE__POOLSIZE", "3")]));
+    assert!(error.contains("TIDEGATE__DATABASE__POOLSIZE") && error.contains("database.pool_size"), "{error}");
+    let error = file("[zzz]\nqqq = 1").err().unwrap().to_string();
+    assert!(error.contains("`tidegate config print` lists all"), "{error}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_names_key_and_place() {
+    let error = file("[server]\nmax_connections = \"many\"").err().unwrap().to_string();
+    assert!(error.contains("server.max_connections") && error.contains("expected an integer, got a string"), "{error}");
+    let error = mistake(environment(&[("TIDEGATE__SERVER__MAX_CONNECTIONS", "many")]));
+    assert_eq!(
+        error,
+        "environment variable TIDEGATE__SERVER__MAX_CONNECTIONS: server.max_connections: \"many\" is not a whole number"
+    );
+}
+
+#[test]
+fn a_bad_value_names_the_variable_the_key_and_the_fix() {
+    for (variable, value, expected) in [
+        ("ADDR", "nowhere", "environment variable ADDR: server.addr: \"nowhere\" is not an address to listen on"),
+        (
+            "DRAIN_TIMEOUT",
+            "soon",
+            "environment variable DRAIN_TIMEOUT: shutdown.drain_timeout: \"soon\" is not a duration",
+        ),
+        ("DRAIN_TIMEOUT", "50s", "shutdown.timeout: 40s must be longer than"),
+        ("DATABASE_URL", "mysql://x", "environment variable DATABASE_URL: database.url: \"mysql\" is not a database"),
+        ("REDIS_URL", "http://x", "environment variable REDIS_URL: redis.url: not a Redis URL"),
+        ("REDIS_URL", "redis://", "environment variable REDIS_URL: redis.url: \"\" is not a host and port"),
+        (
+            "KAFKA_BROKERS",
+            "a:1,b:x",
+            "environment variable KAFKA_BROKERS: kafka.brokers: \"b:x\" is not a host and port",
+        ),
+        ("TIDEGATE__SERVER__MAX_BODY", "1GB", "server.max_body: \"1GB\" is not a size"),
+        ("TIDEGATE__SERVER__ROLES", "api,wroker", "server.roles: unknown variant `wroker`"),
+        ("TIDEGATE__TELEMETRY__LOG", "info,gate=loud", "telemetry.log"),
+        (
+            "TIDEGATE_MASTER_KEY",
+            "short",
+            "environment variable TIDEGATE_MASTER_KEY: security.master_key: a master key is 32 random bytes",
+        ),
+    ] {
+        let error = mistake(environment(&[(variable, value)]));
+        assert!(error.contains(expected), "{variable}={value}: {error}");
+    }
+}
+
+#[test]
+fn an_address_others_can_reach_needs_both_keys() {
+    let master = "ab".repeat(32);
+    for addr in ["0.0.0.0:8080", "[::]:8080", "10.0.0.1:80"] {
+        let error = mistake(environment(&[("ADDR", addr), ("TIDEGATE_MASTER_KEY", &master)]));
+        assert!(error.contains("security.admin_key") && error.contains("TIDEGATE_ADMIN_KEY"), "{error}");
+        let error = mistake(environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", "secret")]));
+        assert!(error.contains("security.master_key") && error.contains("TIDEGATE_MASTER_KEY"), "{error}");
+        environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", "secret"), ("TIDEGATE_MASTER_KEY", &master)]).unwrap();
+    }
+    mistake(environment(&[("OPS_ADDR", "0.0.0.0:9090")]));
+    environment(&[("ADDR", "[::1]:8080")]).unwrap();
+}
+
+#[test]
+fn an_empty_variable_means_not_set() {
+    let config = environment(&[("REDIS_URL", ""), ("DATABASE_URL", ""), ("KAFKA_BROKERS", "")]).unwrap();
+    assert!(config.redis.is_none() && config.kafka.is_none());
+}
+
+#[test]
+fn hosts_are_read_out_of_redis_and_kafka_settings() {
+    let config =
+        environment(&[("REDIS_URL", "rediss://user:p%40ss@cache.example:7000/2"), ("KAFKA_BROKERS", "a, [::1]:9093")])
+            .unwrap();
+    assert_eq!(config.redis, Some(Remote("cache.example:7000".to_owned())));
+    assert_eq!(config.kafka, Some(vec![Remote("a:9092".to_owned()), Remote("[::1]:9093".to_owned())]));
+}
+
+#[test]
+fn printing_hides_secrets_and_shows_sources() {
+    let variables = [("REDIS_URL", "redis://:hunter2@x"), ("TIDEGATE_ADMIN_KEY", "hunter2"), ("KAFKA_TOPIC", "t")];
+    let layers =
+        Layers::defaults().with_environment(variables.map(|(n, v)| (n.to_owned(), v.to_owned())).into_iter()).unwrap();
+    let text = layers.print();
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(text.contains("admin_key = \"***\"  # environment variable TIDEGATE_ADMIN_KEY"), "{text}");
+    assert!(text.contains("topic = \"t\"  # environment variable KAFKA_TOPIC"), "{text}");
+    assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+}

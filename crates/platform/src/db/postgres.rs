@@ -7,7 +7,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, File};
@@ -38,7 +38,7 @@ impl Config {
                 format!("not a PostgreSQL URL ({error}): write \"postgres://user:password@host:5432/name\""),
             )
         })?;
-        if driver.get_hosts().is_empty() {
+        if driver.get_hosts().is_empty() || driver.get_hosts().contains(&Host::Tcp(String::new())) {
             return Err(Invalid::new(
                 "database.url",
                 "the URL names no host: write \"postgres://user:password@host:5432/name\"",
@@ -66,8 +66,8 @@ impl Config {
             .get_hosts()
             .iter()
             .map(|host| match host {
-                tokio_postgres::config::Host::Tcp(name) => name.clone(),
-                tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
             })
             .collect();
         let port = self.driver.get_ports().first().copied().unwrap_or(5432);

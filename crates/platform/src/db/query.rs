@@ -148,7 +148,7 @@ impl Database {
 
 fn run_sqlite(connection: &rusqlite::Connection, step: &Step) -> rusqlite::Result<Vec<Row>> {
     let mut statement = connection.prepare_cached(step.query.sqlite)?;
-    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut cursor = statement.query(rusqlite::params_from_iter(&step.values))?;
     let mut rows = Vec::new();
     while let Some(row) = cursor.next()? {

@@ -1,1 +1,211 @@
+//! One suite for both databases: whatever holds on SQLite holds on PostgreSQL.
 
+use std::future::Future;
+
+use testkit::need;
+
+use super::*;
+use crate::db::query::Query;
+
+const SCHEMA: Migrations = Migrations {
+    name: "things",
+    sqlite: &[("V1__things", "CREATE TABLE things (id TEXT PRIMARY KEY, count INTEGER, at INTEGER, blob BLOB) STRICT")],
+    postgres: &[("V1__things", "CREATE TABLE things (id text PRIMARY KEY, count bigint, at timestamptz, blob bytea)")],
+};
+const NEWER: Migrations = Migrations {
+    sqlite: &[SCHEMA.sqlite[0], ("V2__more", "ALTER TABLE things ADD COLUMN note TEXT")],
+    postgres: &[SCHEMA.postgres[0], ("V2__more", "ALTER TABLE things ADD COLUMN note text")],
+    ..SCHEMA
+};
+const INSERT: Query = Query {
+    sqlite: "INSERT INTO things (id, count, at, blob) VALUES (?1, ?2, ?3, ?4) RETURNING id",
+    postgres: "INSERT INTO things (id, count, at, blob) VALUES ($1, $2, $3, $4) RETURNING id",
+};
+const UPDATE: Query = Query {
+    sqlite: "UPDATE things SET count = ?2 WHERE id = ?1 RETURNING id",
+    postgres: "UPDATE things SET count = $2 WHERE id = $1 RETURNING id",
+};
+const SELECT: Query = Query {
+    sqlite: "SELECT id, count, at, blob, count > 1 AS is_many FROM things ORDER BY id",
+    postgres: "SELECT id, count, at, blob, count > 1 AS is_many FROM things ORDER BY id",
+};
+
+fn file(url: &str) -> File {
+    File { url: Secret::new(url), pool_size: 4, ca_file: String::new() }
+}
+
+/// Runs the case on SQLite, then on a real PostgreSQL.
+async fn each_database<F: Future<Output = ()>>(case: impl Fn(Config) -> F) {
+    let folder = tempfile::tempdir().unwrap();
+    case(Config::new(&file(""), folder.path()).unwrap()).await;
+    let postgres = need!(testkit::postgres());
+    case(Config::new(&file(&postgres.url()), folder.path()).unwrap()).await;
+}
+
+async fn migrated(config: &Config) -> Database {
+    let database = Database::connect(config).await.unwrap();
+    database.migrate(&[SCHEMA]).await.unwrap();
+    database
+}
+
+fn thing(id: &str, count: i64) -> Step {
+    INSERT.with([id.into(), count.into(), Value::Null, Value::Null])
+}
+
+async fn ids(database: &Database) -> Vec<String> {
+    database.fetch(SELECT.with([])).await.unwrap().iter().map(|row| row.text("id")).collect()
+}
+
+#[tokio::test]
+async fn values_come_back_as_they_went_in() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        let at = time::OffsetDateTime::from_unix_timestamp_nanos(1_700_000_000_123_000_000).unwrap();
+        let step = INSERT.with(["a ü'\"".into(), i64::MAX.into(), Value::Time(at), Value::Bytes(vec![0, 255, 1])]);
+        database.transact([step]).await.unwrap().unwrap();
+        let rows = database.fetch(SELECT.with([])).await.unwrap();
+        assert_eq!(rows[0].text("id"), "a ü'\"");
+        assert_eq!(rows[0].optional_time("at"), Some(at));
+        assert!(rows[0].flag("is_many"));
+        let step = INSERT.with(["z".into(), Value::Null, Value::Null, Value::Null]);
+        database.transact([step]).await.unwrap().unwrap();
+        let rows = database.fetch(SELECT.with([])).await.unwrap();
+        assert_eq!(rows[1].optional_time("at"), None);
+        assert!(!rows[1].flag("is_many"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_that_must_match_and_does_not_undoes_all() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        let missing = UPDATE.with(["nobody".into(), 2_i64.into()]).must_match();
+        assert!(database.transact([thing("a", 1), missing]).await.unwrap().is_none());
+        assert_eq!(ids(&database).await, [""; 0]);
+        let found = UPDATE.with(["a".into(), 2_i64.into()]).must_match();
+        assert!(database.transact([thing("a", 1), found]).await.unwrap().is_some());
+        assert_eq!(ids(&database).await, ["a"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_second_row_with_the_same_key_is_a_duplicate_and_no_outage() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        database.transact([thing("a", 1)]).await.unwrap();
+        let error = database.transact([thing("b", 1), thing("a", 2)]).await.unwrap_err();
+        assert!(error.is_duplicate());
+        assert!(!error.is_transient());
+        assert_eq!(ids(&database).await, ["a"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ten_replicas_migrate_at_once_and_one_does_the_work() {
+    each_database(async |config| {
+        let replicas =
+            (0..10).map(|_| async { Database::connect(&config).await.unwrap().migrate(&[SCHEMA]).await.unwrap() });
+        let applied: Vec<Applied> = futures_util::future::join_all(replicas).await.concat();
+        assert_eq!(applied, [Applied { set: "things", migration: "V1__things".to_owned() }]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_older_replica_starts_beside_a_newer_schema() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        assert_eq!(database.migrate(&[NEWER]).await.unwrap().len(), 1);
+        assert_eq!(database.migrate(&[SCHEMA]).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_migration_changed_after_it_was_applied_is_refused() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        let changed =
+            Migrations { sqlite: &[("V1__things", "SELECT 1")], postgres: &[("V1__things", "SELECT 1")], ..SCHEMA };
+        assert!(matches!(database.migrate(&[changed]).await, Err(Error::Migrate(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broken_migration_leaves_nothing_behind_and_frees_the_lock() {
+    each_database(async |config| {
+        let database = Database::connect(&config).await.unwrap();
+        let broken = Migrations {
+            sqlite: &[("V1__things", "CREATE TABLE things (id TEXT); nonsense;")],
+            postgres: &[("V1__things", "CREATE TABLE things (id text); nonsense;")],
+            ..SCHEMA
+        };
+        database.migrate(&[broken]).await.unwrap_err();
+        let other = Database::connect(&config).await.unwrap();
+        assert_eq!(other.migrate(&[SCHEMA]).await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn concurrent_writes_all_stand_and_a_failing_one_fails_alone() {
+    each_database(async |config| {
+        let database = migrated(&config).await;
+        let writes = (0..200).map(|n| {
+            let database = database.clone();
+            async move { database.transact([thing(&format!("{:03}", n % 150), n)]).await }
+        });
+        let outcomes = futures_util::future::join_all(writes).await;
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 150);
+        assert_eq!(ids(&database).await.len(), 150);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_sqlite_answered_for_survives_a_reopen() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::new(&file(""), folder.path()).unwrap();
+    let database = migrated(&config).await;
+    database.transact([thing("a", 1)]).await.unwrap();
+    let again = Database::connect(&config).await.unwrap();
+    assert_eq!(ids(&again).await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_panic_inside_a_sqlite_write_undoes_it_and_the_writer_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let Database::Sqlite(sqlite) = migrated(&Config::new(&file(""), folder.path()).unwrap()).await else {
+        unreachable!()
+    };
+    let panicking = sqlite.write(|connection| -> rusqlite::Result<()> {
+        connection.execute_batch("INSERT INTO things (id) VALUES ('half')")?;
+        panic!("on purpose");
+    });
+    assert!(panicking.await.is_err());
+    assert_eq!(ids(&Database::Sqlite(sqlite)).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_reader_cannot_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
+    assert!(database.fetch(thing("a", 1)).await.is_err());
+}
+
+#[test]
+fn a_wrong_url_names_the_key_and_never_the_password() {
+    let folder = std::path::Path::new("data");
+    for url in
+        ["mysql://root:hunter2@db/x", "postgres://user:hunter2@db:port/x", "hunter2", "postgres://?host=", "sqlite:"]
+    {
+        let error = Config::new(&file(url), folder).unwrap_err();
+        assert_eq!(error.key, "database.url", "{url}");
+        assert!(!error.problem.contains("hunter2"), "{}", error.problem);
+    }
+    assert!(matches!(Config::new(&file(""), folder), Ok(Config::Sqlite(path)) if path == folder.join("tidegate.db")));
+}

@@ -1,0 +1,5 @@
+//! Integration tests of the platform: real sockets, hostile clients.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod http_server;
