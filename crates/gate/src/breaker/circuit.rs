@@ -303,6 +303,10 @@ impl Circuit {
         }
     }
 
+    pub(crate) fn has_changed(&self) -> bool {
+        self.generation > 0
+    }
+
     /// From when on the circuit may be forgotten: a closed one that is reborn must not meet an old report.
     pub(crate) fn idle_from_us(&self, policy: &Policy, now_us: u64) -> u64 {
         let until_us = match self.phase {

@@ -51,11 +51,18 @@ impl MemoryBreaker {
             .unwrap_or_else(|| Circuit::default().snapshot(policy, now_us))
     }
 
-    /// Every known target, sorted; the caller pages through it.
-    pub(crate) fn targets(&self) -> Vec<Key> {
+    /// One page of targets by name, and where the next page starts. Only circuits that ever changed are worth listing.
+    pub(crate) fn list(&self, after: Option<&str>, most: u32) -> (Vec<Key>, Option<String>) {
         let mut targets = Vec::new();
-        self.circuits.for_each(|target, _| targets.push(target.clone()));
+        self.circuits.for_each(|target, circuit| {
+            if circuit.has_changed() && after.is_none_or(|after| target.as_str() > after) {
+                targets.push(target.clone());
+            }
+        });
         targets.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-        targets
+        let is_last = targets.len() <= most as usize;
+        targets.truncate(most as usize);
+        let next = targets.last().filter(|_| !is_last).map(|target| target.as_str().to_owned());
+        (targets, next)
     }
 }

@@ -33,7 +33,7 @@ use tracing::{info, warn};
 pub use self::circuit::{Force, Outcome, Reason, State};
 pub use self::pass::Pass;
 pub use self::policy::{Policy, Settings};
-pub use self::view::View;
+pub use self::view::{Page, View};
 pub use self::window::Counts;
 
 use self::circuit::{Check, Recorded, Report};
@@ -168,6 +168,7 @@ impl Breaker {
                 .await
                 .map_err(|_| Error::Deadline(ORDER_DEADLINE))??;
             self.inner.ledger.forget(target, &self.policy, now_us);
+            self.enrol(shared, target, true).await;
         }
         info!(%target, order = ?force.map(|(force, _)| force), "An operator changed a circuit.");
         Ok(())
@@ -221,6 +222,14 @@ impl Breaker {
         if let Some(recorded) = recorded {
             self.inner.ledger.heard_recorded(target, &policy, recorded, now_us);
             announce(target, recorded);
+            self.enrol(shared, target, recorded.changed).await;
+        }
+    }
+
+    /// The list is for people: one that cannot be written now is written at the next change.
+    async fn enrol(&self, shared: &RedisBreaker, target: &Key, changed: bool) {
+        if changed {
+            self.inner.fallback.attempt("breaker_enrol", shared.enrol(target, &self.policy)).await;
         }
     }
 

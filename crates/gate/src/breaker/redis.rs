@@ -16,6 +16,12 @@ static RECORD: Script = Script::new(concat!(include_str!("rules.lua"), include_s
 static FORCE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("force.lua")));
 static VIEW: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("view.lua")));
 
+static LIST: Script = Script::new(include_str!("list.lua"));
+static ENROL: Script = Script::new(include_str!("enrol.lua"));
+
+/// Circuits that the list remembers, the latest ones.
+const MOST_LISTED: u32 = 10_000;
+
 /// The kind in a circuit's key.
 pub(crate) const KIND: &str = "cb";
 
@@ -91,6 +97,27 @@ impl RedisBreaker {
             age_us,
             retry_after_us,
         })
+    }
+
+    /// Puts a circuit that changed on the list. The list has a key of its own, in a slot of its own on a cluster.
+    pub(crate) async fn enrol(&self, target: &Key, policy: &Policy) -> Result<(), Error> {
+        let args =
+            vec![target.as_str().into(), MOST_LISTED.to_string().into_bytes(), policy.ttl_us.to_string().into_bytes()];
+        integer(&self.redis.run(&ENROL, &[self.list_name()?], args).await?).map(drop)
+    }
+
+    /// One page of targets whose circuit changed, latest first, and where the next page starts.
+    pub(crate) async fn list(&self, after: Option<&str>, most: u32) -> Result<(Vec<Key>, Option<String>), Error> {
+        let args = vec![after.unwrap_or_default().into(), most.to_string().into_bytes()];
+        let reply: Vec<String> = redis::from_redis_value(self.redis.run(&LIST, &[self.list_name()?], args).await?)
+            .map_err(|_| Error::UnexpectedReply)?;
+        let Some((next, targets)) = reply.split_first() else { return Err(Error::UnexpectedReply) };
+        let targets = targets.iter().map(Key::new).collect::<Result<_, _>>()?;
+        Ok((targets, Some(next.clone()).filter(|next| !next.is_empty())))
+    }
+
+    fn list_name(&self) -> Result<String, Error> {
+        Ok(self.redis.name("cbs", &Key::new("list")?))
     }
 
     fn name(&self, target: &Key) -> String {

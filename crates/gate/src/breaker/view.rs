@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::circuit::Snapshot;
 use super::{Breaker, Counts, Reason, State};
-use crate::Key;
+use crate::{Error, Key};
+
+const MOST_PER_PAGE: u32 = 1_000;
 
 /// One circuit, as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +68,33 @@ impl State {
     }
 }
 
+/// Some circuits, and where to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub circuits: Vec<(Key, View)>,
+    /// Give this to the next call; `None` is the end.
+    pub next: Option<String>,
+}
+
 impl Breaker {
+    /// Circuits that changed their state lately, in the whole fleet, latest first; at most 1,000 a page. Without Redis:
+    /// the circuits of this process, by name.
+    ///
+    /// # Errors
+    /// Redis did not answer.
+    pub async fn list(&self, after: Option<&str>, most: u32) -> Result<Page, Error> {
+        let most = most.clamp(1, MOST_PER_PAGE);
+        let (targets, next) = match &self.inner.shared {
+            Some(shared) => {
+                let listed = self.inner.fallback.attempt("breaker_list", shared.list(after, most)).await;
+                listed.ok_or(Error::Deadline(self.inner.fallback.deadline()))?
+            }
+            None => self.inner.local.list(after, most),
+        };
+        let views = join_all(targets.iter().map(|target| self.view(target))).await;
+        Ok(Page { circuits: targets.into_iter().zip(views).collect(), next })
+    }
+
     /// The circuit of one target, as the fleet sees it.
     pub async fn view(&self, target: &Key) -> View {
         if let Some(shared) = &self.inner.shared

@@ -167,3 +167,34 @@ async fn ignored_calls_say_nothing_about_the_target() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn circuits_that_changed_are_listed_page_by_page() {
+    each_backend(async |backend, clock| {
+        let breaker = breaker(&backend);
+        let mut expected: Vec<String> = (0..25).map(|index| format!("target {index:02}")).collect();
+        for (index, name) in expected.iter().enumerate() {
+            breaker.force(&key(name), Force::Open, Duration::from_hours(1)).await.unwrap();
+            // Several changes share a microsecond.
+            clock.advance(Duration::from_micros(u64::from(index % 4 == 0)));
+        }
+        pass(&breaker, &key("healthy")).await.record(Outcome::Success).await;
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = breaker.list(after.as_deref(), 4).await.unwrap();
+            assert!(page.circuits.len() <= 4);
+            for (target, view) in page.circuits {
+                assert_eq!(view.state, State::ForcedOpen);
+                seen.push(target.as_str().to_owned());
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        seen.sort();
+        expected.sort();
+        assert_eq!(seen, expected);
+    })
+    .await;
+}
