@@ -7,7 +7,7 @@
 //! - `need!` skips the test, with the reason on record, when its server cannot be had; under `CI=true` it fails instead.
 //! - `process` keeps a server alive for exactly as long as its owner; `wait` is the only place that polls.
 //! - `ledger` counts which tests used what; the binary `servers` prints it.
-//! - `proxy` makes a network bad on order.
+//! - `proxy` makes a network bad on order; `receiver` takes webhooks and answers them well, late, badly or with malice.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
@@ -22,6 +22,8 @@ mod port;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+#[cfg(feature = "receiver")]
+pub mod receiver;
 pub mod redis;
 pub mod resp;
 mod unavailable;
@@ -31,7 +33,7 @@ pub use kafka::shared as kafka;
 pub use postgres::shared as postgres;
 pub use redis::shared as redis;
 pub use unavailable::{Server, Skipped, Unavailable};
-pub use wait::wait_until;
+pub use wait::{eventually, wait_until};
 
 /// Takes the server, or ends the test: recorded as skipped with the reason, or as a failure where `CI` is `true`.
 #[macro_export]

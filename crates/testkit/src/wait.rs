@@ -41,12 +41,28 @@ pub fn try_wait_until<T>(
     }
 }
 
-/// Waits until `holds` does.
+/// Waits until `holds` does, and blocks the thread meanwhile: see `eventually` for tests with a runtime.
 ///
 /// # Panics
 /// With what it waited for, when the deadline passes first.
 pub fn wait_until(limit: Duration, what: impl fmt::Display, mut holds: impl FnMut() -> bool) {
     if let Err(timed_out) = try_wait_until(limit, what, || holds().then_some(())) {
         panic!("{timed_out}");
+    }
+}
+
+/// `wait_until` for tests with a runtime, whose other tasks go on meanwhile.
+///
+/// # Panics
+/// With what it waited for, when the deadline passes first.
+pub async fn eventually(limit: Duration, what: impl fmt::Display, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    loop {
+        let is_last = Instant::now() >= deadline;
+        if holds().await {
+            return;
+        }
+        assert!(!is_last, "{}", TimedOut { limit, what: what.to_string() });
+        tokio::time::sleep(STEP).await;
     }
 }

@@ -9,6 +9,8 @@ mod kafka_brokers;
 mod postgres_server;
 mod process;
 mod proxy;
+#[cfg(feature = "receiver")]
+mod receiver;
 mod redis_cluster;
 mod redis_sentinel;
 mod redis_server;
