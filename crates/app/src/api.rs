@@ -2,15 +2,23 @@
 
 use axum::{
     Router,
-    http::header,
+    http::{StatusCode, header},
     response::{Html, IntoResponse},
     routing::get,
 };
-use platform::{db::Migrations, health::Health};
+use platform::{
+    db::Migrations,
+    health::{self, Health},
+    problem::Problem,
+    telemetry::Telemetry,
+};
 use tenancy::Tenancy;
 use utoipa::{
     Modify, OpenApi,
-    openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
+    openapi::{
+        Content, Ref, RefOr, Response, ResponseBuilder,
+        security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
+    },
 };
 use utoipa_axum::router::OpenApiRouter;
 
@@ -20,8 +28,8 @@ pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS];
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "admin", description = "Tenants, keys, audit")),
-    components(schemas(platform::health::Report)),
+    tags((name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    components(schemas(Problem)),
     modifiers(&Keys)
 )]
 struct Document;
@@ -39,26 +47,54 @@ impl Modify for Keys {
     }
 }
 
-fn tenancy_routes() -> OpenApiRouter<Tenancy> {
-    OpenApiRouter::with_openapi(Document::openapi()).merge(tenancy::routes())
+/// Every role's routes, behind the door.
+fn guarded_routes() -> OpenApiRouter<Tenancy> {
+    tenancy::routes()
 }
 
 /// The OpenAPI document of every role in this binary.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
-    tenancy_routes().into_openapi()
+    let mut document = Document::openapi();
+    for part in [guarded_routes().into_openapi(), health::routes().into_openapi()] {
+        document.merge(part);
+    }
+    let operations = document.paths.paths.values_mut().flat_map(|path| {
+        [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
+    });
+    for operation in operations {
+        operation.responses.responses.insert("default".to_owned(), RefOr::T(any_problem()));
+    }
+    document
+}
+
+/// Whatever else goes wrong has the one shape of an error.
+fn any_problem() -> utoipa::openapi::Response {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    ResponseBuilder::new()
+        .description("what is wrong, and the fix")
+        .content("application/problem+json", content)
+        .build()
 }
 
 /// Everything on the API listener: roles behind the door, health and documentation before it.
 pub(crate) fn routes(tenancy: &Tenancy, health: &Health) -> Router {
-    let (guarded, document) = tenancy_routes().with_state(tenancy.clone()).split_for_parts();
-    let document = document.to_json().unwrap_or_default();
+    let document = document().to_json().unwrap_or_default();
     let json = [(header::CONTENT_TYPE, "application/json")];
     tenancy
         .door()
-        .guard(guarded)
-        .merge(health.routes())
+        .guard(guarded_routes().with_state(tenancy.clone()).into())
+        .merge(health_routes(health))
         .route("/openapi.json", get(move || std::future::ready((json, document.clone()))))
         .route("/docs", get(docs))
+}
+
+/// Everything on the ops listener.
+pub(crate) fn ops_routes(telemetry: &Telemetry, health: &Health) -> Router {
+    telemetry.routes().merge(health_routes(health))
+}
+
+fn health_routes(health: &Health) -> Router {
+    health::routes().with_state(health.clone()).into()
 }
 
 /// One page, no asset from another host, nothing to install.

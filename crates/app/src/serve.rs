@@ -77,7 +77,7 @@ fn serve(config: &Config, listeners: Listeners, database: Database, telemetry: &
     let health = health(config, &database, tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     let api = http_server::with_limits(api::routes(&tenancy, &health), &config.http);
-    let ops = http_server::with_limits(telemetry.routes().merge(health.routes()), &config.http);
+    let ops = http_server::with_limits(api::ops_routes(telemetry, &health), &config.http);
     telemetry.upkeep(tasks);
     tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));

@@ -6,17 +6,17 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
 };
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -114,11 +114,11 @@ impl Health {
         };
         Report { status, dependencies }
     }
+}
 
-    /// `/health/live` and `/health/ready`.
-    pub fn routes(&self) -> Router {
-        Router::new().route("/health/live", get(live)).route("/health/ready", get(ready)).with_state(self.clone())
-    }
+/// `/health/live` and `/health/ready`, for every listener.
+pub fn routes() -> OpenApiRouter<Health> {
+    OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready))
 }
 
 async fn check(dependency: &Dependency) -> DependencyReport {
@@ -135,10 +135,17 @@ async fn check(dependency: &Dependency) -> DependencyReport {
     }
 }
 
+/// Does the process turn?
+#[utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = 200, body = String)))]
 async fn live() -> &'static str {
     "alive\n"
 }
 
+/// Can this replica do its job?
+///
+/// Each dependency with the time it took to answer. A lost dependency that it can work without is `degraded`, not an error.
+#[utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses(
+    (status = 200, body = Report), (status = 503, description = "it cannot, or it is shutting down", body = Report)))]
 async fn ready(State(health): State<Health>) -> Response {
     let report = health.report().await;
     let status = match report.status {
