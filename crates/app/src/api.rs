@@ -62,18 +62,30 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
         [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
     });
     for operation in operations {
-        operation.responses.responses.insert("default".to_owned(), RefOr::T(any_problem()));
+        for (status, response) in &mut operation.responses.responses {
+            if let RefOr::T(response) = response {
+                complete(status, response);
+            }
+        }
+        operation.responses.responses.insert("default".to_owned(), RefOr::T(any_problem("what is wrong, and the fix")));
     }
     document
 }
 
-/// Whatever else goes wrong has the one shape of an error.
-fn any_problem() -> utoipa::openapi::Response {
+/// Errors have one shape, and every answer has a description.
+fn complete(status: &str, response: &mut Response) {
+    if response.description.is_empty() {
+        let status = status.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
+        response.description = status.and_then(|status| status.canonical_reason()).unwrap_or_default().to_lowercase();
+    }
+    if status.starts_with('4') {
+        *response = any_problem(&response.description);
+    }
+}
+
+fn any_problem(description: &str) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
-    ResponseBuilder::new()
-        .description("what is wrong, and the fix")
-        .content("application/problem+json", content)
-        .build()
+    ResponseBuilder::new().description(description).content("application/problem+json", content).build()
 }
 
 /// Everything on the API listener: roles behind the door, health and documentation before it.

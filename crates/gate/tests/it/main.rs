@@ -1,7 +1,9 @@
 //! The gate from outside, against real Redis servers.
 //!
 //! - `contract`: every case on memory and on Redis; a new backend is one new line in `backends.rs`.
-//! - `faults`, `crash`, `fleet`: real processes, real time, broken servers.
+//! - `crash`, `faults`, `fleet`: real processes, real time, broken servers. `replica` is this binary as one of several.
 
 mod backends;
 mod contract;
+mod crash;
+mod replica;
