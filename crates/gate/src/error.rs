@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("a key may not be empty")]
     KeyEmpty,
@@ -16,6 +16,12 @@ pub enum Error {
     Policy { field: &'static str, problem: &'static str },
     #[error("a limit of {limit} in {window:?} cannot be counted exactly; use a rounder limit or a shorter window")]
     NotCountable { limit: u64, window: Duration },
+    #[error("a window counts its limit and has no burst; use a token bucket, gcra or leaky bucket")]
+    BurstOfWindow,
+    #[error("limits decided together need different keys; scope them")]
+    SameKeyTwice,
+    #[error("a decision needs at least one limit and at most {most}")]
+    LimitCount { most: usize },
     #[error("limits decided together need keys with one tag on a cluster")]
     DifferentSlots,
     #[error("the Redis URL is not understood: {reason}")]

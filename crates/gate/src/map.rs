@@ -72,6 +72,34 @@ impl<S: Default> Map<S> {
         result
     }
 
+    /// Like [`Map::update`] for several different keys at once; nobody sees a state in between.
+    pub(crate) fn update_all<R>(&self, keys: &[&Key], now_us: u64, f: impl FnOnce(&mut [S]) -> (R, Vec<u64>)) -> R {
+        let mut order: Vec<usize> = keys.iter().map(|key| shard_index(key)).collect();
+        order.sort_unstable();
+        order.dedup();
+        // Always locked in the order of the shards, so that two callers cannot wait for each other.
+        let mut locked: Vec<_> = order.iter().map(|index| self.shards[*index].lock()).collect();
+        let position = |key: &Key| order.binary_search(&shard_index(key)).unwrap_or(0);
+        let mut states: Vec<S> = keys
+            .iter()
+            .map(|key| {
+                let entries = &mut locked[position(key)].entries;
+                let found = entries.find_entry(key.hash_value(), |entry| entry.key == **key);
+                found.map_or_else(|_| S::default(), |found| found.remove().0.state)
+            })
+            .collect();
+        let (result, idle_from_us) = f(&mut states);
+        for ((key, state), idle_from_us) in keys.iter().zip(states).zip(idle_from_us) {
+            if idle_from_us > now_us {
+                let shard = &mut locked[position(key)];
+                self.make_room(shard, now_us);
+                let entry = Entry { key: (*key).clone(), state, idle_from_us };
+                shard.entries.insert_unique(key.hash_value(), entry, Entry::hash);
+            }
+        }
+        result
+    }
+
     /// Reads the key's state, if there is one.
     pub(crate) fn read<R>(&self, key: &Key, f: impl FnOnce(&S) -> R) -> Option<R> {
         let shard = self.shard(key).lock();
@@ -98,9 +126,7 @@ impl<S: Default> Map<S> {
     }
 
     fn shard(&self, key: &Key) -> &Mutex<Shard<S>> {
-        // The map inside uses the low and the top bits of the hash; these are in between.
-        let index = usize::try_from((key.hash_value() >> 40) % SHARDS as u64).unwrap_or(0);
-        &self.shards[index]
+        &self.shards[shard_index(key)]
     }
 
     fn make_room(&self, shard: &mut Shard<S>, now_us: u64) {
@@ -127,6 +153,11 @@ impl<S: Default> Map<S> {
             }
         }
     }
+}
+
+fn shard_index(key: &Key) -> usize {
+    // The table inside uses the low and the top bits of the hash; these are in between.
+    usize::try_from((key.hash_value() >> 40) % SHARDS as u64).unwrap_or(0)
 }
 
 impl<S> Entry<S> {

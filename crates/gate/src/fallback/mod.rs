@@ -25,6 +25,9 @@ use crate::redis::Redis;
 use crate::tasks::Tasks;
 use crate::{Clock, Error};
 
+/// The least time in a mode; what a rule that cannot decide alone tells its callers to wait.
+pub(crate) const DWELL: Duration = Duration::from_micros(mode::DWELL_US);
+
 /// What a rule does while Redis cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {

@@ -10,7 +10,7 @@ const FAILURES_IN_A_ROW: u32 = 5;
 const LEAST_SAMPLE: u32 = 10;
 const SECOND_US: u64 = 1_000_000;
 /// The least time in local mode, and what it may grow to.
-pub(crate) const DWELL_US: u64 = 5 * SECOND_US;
+pub(super) const DWELL_US: u64 = 5 * SECOND_US;
 const LONGEST_DWELL_US: u64 = 40 * SECOND_US;
 /// A return that holds this long forgives the failures before it.
 const SETTLED_US: u64 = 30 * SECOND_US;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::Fallback;
-use crate::redis::{Redis, Script};
+use crate::redis::{Arg, Redis, Script};
 use crate::{Error, Key};
 
 static HEARTBEAT: Script = Script::new(include_str!("heartbeat.lua"));
@@ -37,7 +37,7 @@ async fn try_out(redis: &Redis) -> Result<(), Error> {
     redis.command(&redis::cmd("PING")).await?;
     static RETURN: Script = Script::new("return 1");
     let key = Key::new("probe")?;
-    redis.run(&RETURN, &[redis.name("probe", &key)], Vec::new()).await?;
+    redis.run(&RETURN, &[redis.name("probe", &key)], Vec::<Arg>::new()).await?;
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn beat(fallback: Fallback, redis: Redis) {
     let keys = [redis.name("replicas", &fleet)];
     let me = format!("{:032x}", fastrand::u128(..));
     loop {
-        let args = vec![me.clone().into_bytes(), ALIVE_MS.to_string().into_bytes()];
+        let args = vec![Arg::from(me.as_str()), Arg::from(u64::from(ALIVE_MS))];
         if let Ok(Ok(redis::Value::Int(alive))) = timeout(BEAT_EVERY, redis.run(&HEARTBEAT, &keys, args)).await {
             fallback.set_replicas(u32::try_from(alive).unwrap_or(1));
         }

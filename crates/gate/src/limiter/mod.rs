@@ -1,1 +1,285 @@
 //! Limiter: at most so much per time, for the whole fleet.
+//!
+//! ```
+//! # use std::{num::NonZeroU64, time::Duration};
+//! # use gate::{Backend, Key, limiter::{Algorithm, Limiter, Policy}};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+//! let limiter = Limiter::new(&Backend::memory());
+//! let policy = Policy::new(Algorithm::Gcra, 2, Duration::from_secs(1))?;
+//! let user = Key::new("user-7")?;
+//! assert!(limiter.check(&user, &policy, NonZeroU64::MIN).await.is_allowed());
+//! # Ok(()) }
+//! ```
+//!
+//! # Without Redis
+//! Each process admits its share, limit ÷ live replicas, from where the fleet last stood: together they stay within the
+//! limit and one call per replica; uneven traffic gets less. When an emptied Redis returns, one more burst may pass.
+
+mod decision;
+mod denied;
+mod memory;
+mod policy;
+mod redis;
+mod rules;
+
+#[cfg(test)]
+mod equivalence;
+#[cfg(test)]
+mod properties;
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+pub use self::decision::{Decision, Reservation, Slot, Verdict};
+pub use self::policy::{Algorithm, Policy};
+
+use self::memory::MemoryLimiter;
+use self::redis::RedisLimiter;
+use self::rules::decide::{Report, Wait};
+use crate::backend::{Backend, MOST_LOCAL_KEYS};
+use crate::clock::micros;
+use crate::fallback::{DWELL, Fallback, Mode};
+use crate::{Clock, Error, Key};
+
+/// Limits that one call may decide together.
+const MOST_LIMITS: usize = 16;
+
+/// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+#[derive(Clone)]
+pub struct Limiter {
+    shared: Option<RedisLimiter>,
+    local: MemoryLimiter,
+    fallback: Fallback,
+    clock: Clock,
+}
+
+/// One limit of a call: this much of this key, counted by this policy.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    key: Key,
+    policy: Policy,
+    cost: u64,
+}
+
+impl Ask {
+    pub fn new(key: &Key, policy: &Policy, cost: NonZeroU64) -> Ask {
+        Ask { key: key.clone(), policy: *policy, cost: cost.get() }
+    }
+}
+
+/// Asks that may be decided together: 1 to 16, all different.
+struct Limits<'a>(&'a [Ask]);
+
+impl<'a> Limits<'a> {
+    fn asks(&self) -> &'a [Ask] {
+        self.0
+    }
+}
+
+impl Limiter {
+    pub fn new(backend: &Backend) -> Limiter {
+        Limiter {
+            shared: backend.shared.as_ref().map(|redis| RedisLimiter::new(redis, &backend.tasks)),
+            local: MemoryLimiter::new(MOST_LOCAL_KEYS),
+            fallback: backend.fallback.clone(),
+            clock: backend.clock.clone(),
+        }
+    }
+
+    /// May this go ahead now? If so it is counted.
+    pub async fn check(&self, key: &Key, policy: &Policy, cost: NonZeroU64) -> Decision {
+        if self.shared.is_none() && cost.get() <= policy.capacity() {
+            let wait = Wait::AtMost(0);
+            let report = self.local.decide_one(key, policy, cost.get(), wait, self.clock.now_us());
+            return Decision::from_report(&report, policy, false);
+        }
+        self.decide(&Limits(&[Ask::new(key, policy, cost)]), Wait::AtMost(0)).await.into_decision()
+    }
+
+    /// Several limits at once: all are counted, or none is, and the decision names the one that refused.
+    pub async fn check_all(&self, asks: &[Ask]) -> Result<Decision, Error> {
+        Ok(self.decide(&self.together(asks)?, Wait::AtMost(0)).await.into_decision())
+    }
+
+    /// Would this go ahead now? Counts nothing, writes nothing.
+    pub async fn peek(&self, key: &Key, policy: &Policy, cost: NonZeroU64) -> Decision {
+        self.decide(&Limits(&[Ask::new(key, policy, cost)]), Wait::Peek).await.into_decision()
+    }
+
+    /// Like [`Limiter::peek`], over several limits.
+    pub async fn peek_all(&self, asks: &[Ask]) -> Result<Decision, Error> {
+        Ok(self.decide(&self.together(asks)?, Wait::Peek).await.into_decision())
+    }
+
+    /// Takes the next free slot, if it is at most `longest_wait` away. Later callers queue behind it.
+    pub async fn reserve(&self, key: &Key, policy: &Policy, cost: NonZeroU64, longest_wait: Duration) -> Reservation {
+        let ask = [Ask::new(key, policy, cost)];
+        self.reserve_checked(&Limits(&ask), longest_wait).await
+    }
+
+    /// Like [`Limiter::reserve`]: one slot that suits several limits.
+    pub async fn reserve_all(&self, asks: &[Ask], longest_wait: Duration) -> Result<Reservation, Error> {
+        Ok(self.reserve_checked(&self.together(asks)?, longest_wait).await)
+    }
+
+    /// Gives back what was counted and not used; what remains is the answer's `remaining`.
+    pub async fn refund(&self, key: &Key, policy: &Policy, cost: NonZeroU64) -> Decision {
+        let now_us = self.clock.now_us();
+        if let Some(shared) = &self.shared {
+            let refunded = self.fallback.attempt("limiter_refund", shared.refund(key, policy, cost.get())).await;
+            shared.denied.forget(key);
+            if let Some(report) = refunded {
+                self.local.refund(key, &self.share(policy), cost.get(), now_us);
+                return Decision::from_report(&report, policy, false);
+            }
+        }
+        let report = self.local.refund(key, &self.share(policy), cost.get(), now_us);
+        Decision::from_report(&report, policy, self.shared.is_some())
+    }
+
+    /// Forgets everything about this key; answers whether the whole fleet did.
+    pub async fn reset(&self, key: &Key, policy: &Policy) -> bool {
+        self.local.reset(key);
+        let Some(shared) = &self.shared else { return true };
+        let is_reset = self.fallback.attempt("limiter_reset", shared.reset(key, policy)).await.is_some();
+        shared.denied.forget(key);
+        is_reset
+    }
+
+    /// Keys this process keeps state of.
+    pub fn local_keys(&self) -> usize {
+        self.local.len()
+    }
+
+    fn together<'a>(&self, asks: &'a [Ask]) -> Result<Limits<'a>, Error> {
+        if asks.is_empty() || asks.len() > MOST_LIMITS {
+            return Err(Error::LimitCount { most: MOST_LIMITS });
+        }
+        if asks.iter().enumerate().any(|(index, ask)| asks[..index].iter().any(|other| other.key == ask.key)) {
+            return Err(Error::SameKeyTwice);
+        }
+        match &self.shared {
+            Some(shared) if !shared.accepts(asks) => Err(Error::DifferentSlots),
+            _ => Ok(Limits(asks)),
+        }
+    }
+
+    async fn reserve_checked(&self, limits: &Limits<'_>, longest_wait: Duration) -> Reservation {
+        // A day bounds every sum the rules make.
+        let longest_us = micros(longest_wait.min(Duration::from_secs(86_400)));
+        self.decide(limits, Wait::AtMost(longest_us)).await.into_reservation(longest_us)
+    }
+
+    async fn decide(&self, limits: &Limits<'_>, wait: Wait) -> Answer {
+        let asks = limits.asks();
+        if let Some(rule) = asks.iter().position(|ask| ask.cost > ask.policy.capacity()) {
+            return Answer::Fixed(Decision::never(rule, &asks[rule].policy));
+        }
+        let now_us = self.clock.now_us();
+        let Some(shared) = &self.shared else {
+            let report = self.local.decide(limits, wait, now_us, |policy| *policy);
+            return Answer::counted(report, limits, false);
+        };
+        if wait == Wait::AtMost(0)
+            && let Some(report) = recall(shared, asks, now_us)
+        {
+            return Answer::counted(report, limits, false);
+        }
+        let version = shared.denied.version(&asks[0].key);
+        let operation = match wait {
+            Wait::Peek => "limiter_peek",
+            Wait::AtMost(0) => "limiter_check",
+            Wait::AtMost(_) => "limiter_reserve",
+        };
+        let Some(report) = self.fallback.attempt(operation, shared.decide(limits, wait)).await else {
+            return self.decide_alone(limits, wait, now_us);
+        };
+        let is_taken = matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us);
+        if report.wait_us > 0 && wait == Wait::AtMost(0) && asks.len() == 1 {
+            shared.denied.remember(&asks[0].key, &asks[0].policy, asks[0].cost, &report, (version, now_us));
+        }
+        self.follow(limits, &report, is_taken, now_us);
+        Answer::counted(report, limits, false)
+    }
+
+    /// Keeps the local state where the fleet stands.
+    fn follow(&self, limits: &Limits<'_>, report: &Report, is_taken: bool, now_us: u64) {
+        let replicas = u64::from(self.fallback.replicas());
+        for (rule, ask) in limits.asks().iter().enumerate() {
+            let charged = if is_taken { ask.cost } else { 0 };
+            let left = if rule == report.limit { report.remaining.div_ceil(replicas) } else { u64::MAX };
+            self.local.follow(&ask.key, &self.share(&ask.policy), charged, left, now_us);
+        }
+    }
+
+    /// Without Redis: as each rule says.
+    fn decide_alone(&self, limits: &Limits<'_>, wait: Wait, now_us: u64) -> Answer {
+        let asks = limits.asks();
+        let closed = |ask: &Ask| match ask.policy.without_redis {
+            Mode::Closed => true,
+            Mode::Local => ask.cost > self.share(&ask.policy).capacity(),
+            Mode::Open => false,
+        };
+        if let Some(rule) = asks.iter().position(closed) {
+            let verdict = Verdict::Denied { retry_after: DWELL };
+            return Answer::Fixed(Decision::fixed(verdict, rule, &asks[rule].policy));
+        }
+        let local: Vec<Ask> = asks.iter().filter(|ask| ask.policy.without_redis == Mode::Local).cloned().collect();
+        if local.is_empty() {
+            return Answer::Fixed(Decision::fixed(Verdict::Allowed, 0, &asks[0].policy));
+        }
+        let mut report = self.local.decide(&Limits(&local), wait, now_us, |policy| self.share(policy));
+        report.limit = asks.iter().position(|ask| ask.key == local[report.limit].key).unwrap_or(0);
+        Answer::counted(report, limits, true)
+    }
+
+    fn share(&self, policy: &Policy) -> Policy {
+        if self.shared.is_some() { policy.share(self.fallback.replicas()) } else { *policy }
+    }
+}
+
+/// A refusal that is certain without asking.
+fn recall(shared: &RedisLimiter, asks: &[Ask], now_us: u64) -> Option<Report> {
+    asks.iter().enumerate().find_map(|(rule, ask)| {
+        let report = shared.denied.recall(&ask.key, &ask.policy, ask.cost, now_us)?;
+        Some(Report { limit: rule, ..report })
+    })
+}
+
+/// A decision before it is worded for its caller.
+enum Answer {
+    Counted { report: Report, policy: Policy, degraded: bool },
+    Fixed(Decision),
+}
+
+impl Answer {
+    fn counted(report: Report, limits: &Limits<'_>, degraded: bool) -> Answer {
+        let policy = limits.asks()[report.limit.min(limits.asks().len() - 1)].policy;
+        Answer::Counted { report, policy, degraded }
+    }
+
+    fn into_decision(self) -> Decision {
+        match self {
+            Answer::Counted { report, policy, degraded } => Decision::from_report(&report, &policy, degraded),
+            Answer::Fixed(decision) => decision,
+        }
+    }
+
+    fn into_reservation(self, longest_us: u64) -> Reservation {
+        let (delay, rule, degraded) = match self {
+            Answer::Counted { report, degraded, .. } => (report.wait_us, report.limit, degraded),
+            Answer::Fixed(Decision { verdict, rule, degraded, .. }) => match verdict {
+                Verdict::Allowed => (0, rule, degraded),
+                Verdict::Denied { retry_after } => {
+                    return Reservation { slot: Slot::TooFar { delay: retry_after }, rule, degraded };
+                }
+                Verdict::Never => return Reservation { slot: Slot::Never, rule, degraded },
+            },
+        };
+        let slot = match Duration::from_micros(delay) {
+            delay if micros(delay) <= longest_us => Slot::Taken { delay },
+            delay => Slot::TooFar { delay },
+        };
+        Reservation { slot, rule, degraded }
+    }
+}

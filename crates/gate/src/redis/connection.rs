@@ -14,8 +14,8 @@ use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, TlsCertificates, Value,
 };
 
-use super::Script;
 use super::url::Topology;
+use super::{Arg, Script};
 use crate::Error;
 
 /// Above the deadline of every operation: it only ends waits that nobody is left to watch.
@@ -47,12 +47,7 @@ impl Connection {
     }
 
     /// Runs a script by its hash; a server that lacks it gets the text in the same call.
-    pub(super) async fn run(
-        &mut self,
-        script: &Script,
-        keys: &[String],
-        args: &[Vec<u8>],
-    ) -> Result<Value, RedisError> {
+    pub(super) async fn run(&mut self, script: &Script, keys: &[String], args: &[Arg]) -> Result<Value, RedisError> {
         match self.send(&script.by_hash(keys, args)).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(&script.by_text(keys, args)).await
@@ -63,7 +58,7 @@ impl Connection {
 
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         match self {
-            Connection::Single(connection) => connection.send_packed_command(command).await?.extract_error(),
+            Connection::Single(connection) => refusal(connection.send_packed_command(command).await?),
             Connection::Cluster(connection) => send_following_slots(connection, command).await,
         }
     }
@@ -125,7 +120,7 @@ async fn cluster(nodes: &[ConnectionInfo], certificates: Option<TlsCertificates>
 async fn send_following_slots(connection: &mut ClusterConnection, command: &Cmd) -> Result<Value, RedisError> {
     let mut result = redis::aio::ConnectionLike::req_packed_command(connection, command).await;
     for _ in 0..MOST_REDIRECTS {
-        let error = match result.and_then(Value::extract_error) {
+        let error = match result.and_then(refusal) {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
@@ -145,7 +140,7 @@ async fn send_following_slots(connection: &mut ClusterConnection, command: &Cmd)
             _ => return Err(error),
         };
     }
-    result.and_then(Value::extract_error)
+    result.and_then(refusal)
 }
 
 async fn ask(
@@ -156,7 +151,15 @@ async fn ask(
     let mut pipeline = redis::pipe();
     pipeline.cmd("ASKING").ignore().add_command(command.clone());
     let mut values = connection.route_pipeline(pipeline, 0, 2, node).await?;
-    values.pop().unwrap_or(Value::Nil).extract_error()
+    refusal(values.pop().unwrap_or(Value::Nil))
+}
+
+/// An error that is the whole reply. One inside an array belongs to one call of a batch and stays there.
+fn refusal(value: Value) -> Result<Value, RedisError> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        other => Ok(other),
+    }
 }
 
 fn redirect(error: &RedisError) -> Option<SingleNodeRoutingInfo> {

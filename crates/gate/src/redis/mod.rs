@@ -4,6 +4,7 @@
 //! single-flight, at most two a second, with full jitter. Callers get an error at once while it is known to be down.
 //! Deadlines and what to do without Redis are `fallback.rs`'s business, not this module's.
 
+mod batch;
 mod connection;
 mod dial;
 pub(crate) mod reply;
@@ -15,8 +16,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub(crate) use self::batch::{Batch, Call};
 pub use self::dial::Status;
-pub(crate) use self::script::Script;
+pub(crate) use self::script::{Arg, Script};
 
 use self::connection::Connection;
 use self::dial::Line;
@@ -89,9 +91,10 @@ impl Redis {
         &self,
         script: &Script,
         keys: &[String],
-        mut args: Vec<Vec<u8>>,
+        args: Vec<impl Into<Arg>>,
     ) -> Result<redis::Value, Error> {
-        args.push(self.inner.clock.server_now().into_bytes());
+        let mut args: Vec<Arg> = args.into_iter().map(Into::into).collect();
+        args.push(Arg::Text(self.inner.clock.server_now()));
         let (mut connection, generation) = self.connection().await?;
         let result = connection.run(script, keys, &args).await;
         self.note(generation, result)

@@ -3,7 +3,7 @@
 use super::Policy;
 use super::permits::Check;
 use crate::redis::reply::{integer, integers, small};
-use crate::redis::{Redis, Script};
+use crate::redis::{Arg, Redis, Script};
 use crate::{Error, Holder, Key};
 
 static ACQUIRE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("acquire.lua")));
@@ -51,7 +51,7 @@ impl RedisSemaphore {
     }
 
     pub(crate) async fn held(&self, key: &Key) -> Result<u32, Error> {
-        small(integer(&self.redis.run(&HELD, &[self.name(key)], Vec::new()).await?)?)
+        small(integer(&self.redis.run(&HELD, &[self.name(key)], Vec::<Arg>::new()).await?)?)
     }
 
     fn name(&self, key: &Key) -> String {

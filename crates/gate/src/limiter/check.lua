@@ -1,0 +1,5 @@
+-- May this go ahead now?  Rules: decide.rs `decide`.
+-- KEYS     one per limit
+-- ARGV     per limit: see decide.lua
+-- Reply    {limit reported, wait_us (0 = taken), remaining, reset_after_us}
+local function operation(k, a) return decide(k, a, tonumber(ARGV[a - 2]), 0) end

@@ -1,0 +1,85 @@
+//! The rules on a map in this process.
+
+use std::sync::Arc;
+
+use super::policy::Policy;
+use super::rules::State;
+use super::rules::decide::{Limit, Report, Wait, decide};
+use super::{Ask, Limits};
+use crate::Key;
+use crate::map::Map;
+
+#[derive(Clone)]
+pub(super) struct MemoryLimiter {
+    states: Arc<Map<State>>,
+}
+
+impl MemoryLimiter {
+    pub(super) fn new(max_keys: usize) -> MemoryLimiter {
+        MemoryLimiter { states: Arc::new(Map::new("limiter", max_keys)) }
+    }
+
+    pub(super) fn decide_one(&self, key: &Key, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
+        self.states.update(key, now_us, |state| {
+            let mut limits = [Limit { state, policy, cost }];
+            let report = decide(&mut limits, wait, now_us);
+            (report, now_us + report.reset_after_us)
+        })
+    }
+
+    /// All keys are locked together, so nobody sees half a decision. `share` turns a policy into this process's part.
+    pub(super) fn decide(
+        &self,
+        limits: &Limits<'_>,
+        wait: Wait,
+        now_us: u64,
+        share: impl Fn(&Policy) -> Policy,
+    ) -> Report {
+        if let [Ask { key, policy, cost }] = limits.asks() {
+            let policy = share(policy);
+            return self.decide_one(key, &policy, (*cost).min(policy.capacity()), wait, now_us);
+        }
+        let policies: Vec<Policy> = limits.asks().iter().map(|ask| share(&ask.policy)).collect();
+        let keys: Vec<&Key> = limits.asks().iter().map(|ask| &ask.key).collect();
+        self.states.update_all(&keys, now_us, |states| {
+            let mut all: Vec<Limit<'_>> = states
+                .iter_mut()
+                .zip(&policies)
+                .zip(limits.asks())
+                .map(|((state, policy), ask)| Limit { state, policy, cost: ask.cost.min(policy.capacity()) })
+                .collect();
+            let report = decide(&mut all, wait, now_us);
+            let idle = all.iter_mut().map(|limit| now_us + limit.state.reset_after(limit.policy, now_us)).collect();
+            (report, idle)
+        })
+    }
+
+    pub(super) fn refund(&self, key: &Key, policy: &Policy, cost: u64, now_us: u64) -> Report {
+        self.states.update(key, now_us, |state| {
+            state.refund(policy, cost, now_us);
+            let (remaining, reset_after_us) = (state.remaining(policy, now_us), state.reset_after(policy, now_us));
+            let idle_from_us = if reset_after_us == 0 { 0 } else { now_us + reset_after_us };
+            (Report { limit: 0, wait_us: 0, remaining, reset_after_us }, idle_from_us)
+        })
+    }
+
+    /// Follows what Redis decided, so that a fallback starts from where the fleet stands and not from full.
+    pub(super) fn follow(&self, key: &Key, policy: &Policy, charged: u64, remaining: u64, now_us: u64) {
+        self.states.update(key, now_us, |state| {
+            let charged = charged.min(state.remaining(policy, now_us));
+            if charged > 0 {
+                state.charge(policy, charged, now_us, now_us);
+            }
+            state.lower_to(policy, remaining, now_us);
+            ((), now_us + state.reset_after(policy, now_us))
+        });
+    }
+
+    pub(super) fn reset(&self, key: &Key) {
+        self.states.remove(key);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+}

@@ -1,0 +1,5 @@
+-- Could this go ahead now? Takes nothing.  Rules: decide.rs `decide`.
+-- KEYS     one per limit
+-- ARGV     per limit: see decide.lua
+-- Reply    {limit reported, wait_us (0 = it could), remaining, reset_after_us}
+local function operation(k, a) return decide(k, a, tonumber(ARGV[a - 2]), -1) end

@@ -1,0 +1,196 @@
+//! Limits as they are written, checked once, so that the rules cannot meet a zero, an overflow or a lost fraction.
+//!
+//! Rates are kept as a reduced ratio of integers: one token is `token` units, one microsecond brings `per_us` units.
+//! Nothing is ever rounded while counting. All products stay below 2^52, so Lua's doubles count exactly too.
+
+use std::time::Duration;
+
+use crate::Error;
+use crate::clock::micros;
+use crate::fallback::Mode;
+
+/// Products of the rules stay below this; Lua counts exactly up to 2^53.
+const LARGEST_PRODUCT: u64 = 1 << 52;
+const MOST_LIMIT: u64 = 1 << 32;
+/// About a year.
+const LONGEST_WINDOW_US: u64 = 366 * 24 * 3_600 * 1_000_000;
+/// An exact log keeps an entry per call.
+const MOST_LOGGED: u64 = 100_000;
+/// A rate may be rounded down by at most one part in this many when it cannot be kept exactly.
+const LEAST_PRECISION: u64 = 10_000;
+/// Steps into which a sliding counter divides its window.
+const COUNTER_STEPS: u64 = 1 << 20;
+
+/// How a limit counts. Each line says what it lets through in the worst case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Exact: at most `limit` in any window. Keeps one entry per call.
+    SlidingLog,
+    /// At most `burst + limit · T / window` in any time `T`. Unused calls are saved up to `burst`.
+    TokenBucket,
+    /// Same bound as the token bucket, from one timestamp. The cheapest.
+    Gcra,
+    /// At most `limit` per aligned window; over an edge up to `2 · limit` if the window before was uneven.
+    SlidingCounter,
+    /// At most `limit` per aligned window, so `2 · limit` around an edge.
+    FixedWindow,
+    /// Fills with each call and drains evenly: at most `burst + limit · T / window` in any time `T`.
+    LeakyBucket,
+}
+
+/// One limit: `limit` per `window`, counted by `algorithm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    pub(super) algorithm: Algorithm,
+    pub(super) limit: u64,
+    pub(super) window_us: u64,
+    /// What can pass at once at most.
+    pub(super) capacity: u64,
+    pub(super) rate: Rate,
+    pub(super) without_redis: Mode,
+}
+
+/// Units per token and per microsecond; see the file's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rate {
+    pub(super) token: u64,
+    pub(super) per_us: u64,
+}
+
+impl Policy {
+    /// `limit` calls per `window`, all of which may come at once.
+    pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Policy, Error> {
+        Policy::build(algorithm, limit, micros(window), limit, Mode::default())
+    }
+
+    /// Lets `burst` calls pass at once instead of `limit`; counts for token bucket, GCRA and leaky bucket.
+    pub fn burst(self, burst: u64) -> Result<Policy, Error> {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => {
+                Policy::build(self.algorithm, self.limit, self.window_us, burst, self.without_redis)
+            }
+            Algorithm::SlidingLog | Algorithm::SlidingCounter | Algorithm::FixedWindow => Err(Error::BurstOfWindow),
+        }
+    }
+
+    /// What to do while Redis cannot decide.
+    #[must_use]
+    pub fn without_redis(self, mode: Mode) -> Policy {
+        Policy { without_redis: mode, ..self }
+    }
+
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub fn window(&self) -> Duration {
+        Duration::from_micros(self.window_us)
+    }
+
+    /// The largest cost that can ever pass.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// This process's part when `replicas` decide alone: together they stay within the limit.
+    pub(super) fn share(&self, replicas: u32) -> Policy {
+        let replicas = u64::from(replicas.max(1));
+        if replicas == 1 {
+            return *self;
+        }
+        let shared = match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Policy::build(
+                self.algorithm,
+                self.limit,
+                self.window_us.saturating_mul(replicas),
+                self.capacity.div_ceil(replicas),
+                self.without_redis,
+            ),
+            Algorithm::SlidingLog | Algorithm::SlidingCounter | Algorithm::FixedWindow => {
+                let (limit, window_us) = if self.limit >= replicas {
+                    (self.limit / replicas, self.window_us)
+                } else {
+                    (1, self.window_us.saturating_mul(replicas).div_ceil(self.limit))
+                };
+                Policy::build(self.algorithm, limit, window_us, limit, self.without_redis)
+            }
+        };
+        // A window that would become longer than a year: the whole limit once is still within the bound plus one burst.
+        shared.unwrap_or(*self)
+    }
+
+    /// The numbers a script needs: see `rules.lua`.
+    pub(super) fn script_args(&self) -> [u64; 4] {
+        match self.algorithm {
+            Algorithm::Gcra => [1, self.rate.token, self.rate.per_us, self.capacity],
+            Algorithm::TokenBucket => [2, self.rate.token, self.rate.per_us, self.capacity],
+            Algorithm::LeakyBucket => [3, self.rate.token, self.rate.per_us, self.capacity],
+            Algorithm::FixedWindow => [4, self.limit, self.window_us, 0],
+            Algorithm::SlidingCounter => [5, self.limit, self.window_us, self.step_us()],
+            Algorithm::SlidingLog => [6, self.limit, self.window_us, 0],
+        }
+    }
+
+    /// The kind in the Redis key: each algorithm stores another shape, so each has its own name.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.algorithm {
+            Algorithm::SlidingLog => "ratelimit",
+            Algorithm::TokenBucket => "bucket",
+            Algorithm::Gcra => "gcra",
+            Algorithm::SlidingCounter => "counter",
+            Algorithm::FixedWindow => "window",
+            Algorithm::LeakyBucket => "leaky",
+        }
+    }
+
+    /// A sliding counter's step: the window in at most 2^20 parts.
+    pub(super) fn step_us(&self) -> u64 {
+        self.window_us.div_ceil(COUNTER_STEPS)
+    }
+
+    pub(super) fn capacity_units(&self) -> u64 {
+        self.capacity * self.rate.token
+    }
+
+    fn build(algorithm: Algorithm, limit: u64, window_us: u64, capacity: u64, mode: Mode) -> Result<Policy, Error> {
+        check_range("limit", limit, MOST_LIMIT)?;
+        check_range("window in microseconds", window_us, LONGEST_WINDOW_US)?;
+        check_range("burst", capacity, MOST_LIMIT)?;
+        if algorithm == Algorithm::SlidingLog {
+            check_range("limit of a sliding log", limit, MOST_LOGGED)?;
+        }
+        let rate = Rate::new(limit, window_us, capacity)?;
+        Ok(Policy { algorithm, limit, window_us, capacity, rate, without_redis: mode })
+    }
+}
+
+impl Rate {
+    fn new(limit: u64, window_us: u64, capacity: u64) -> Result<Rate, Error> {
+        let divisor = gcd(limit, window_us);
+        let (mut token, mut per_us) = (window_us / divisor, limit / divisor);
+        while token.checked_mul(capacity).is_none_or(|units| units > LARGEST_PRODUCT) {
+            // Rounded so that the rate becomes slower, never faster.
+            (token, per_us) = (token.div_ceil(2), per_us / 2);
+            if per_us < LEAST_PRECISION {
+                return Err(Error::NotCountable { limit, window: Duration::from_micros(window_us) });
+            }
+        }
+        Ok(Rate { token, per_us })
+    }
+}
+
+fn check_range(field: &'static str, value: u64, most: u64) -> Result<(), Error> {
+    match value {
+        0 => Err(Error::TooSmall { field, least: 1 }),
+        value if value > most => Err(Error::TooLarge { field, most }),
+        _ => Ok(()),
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

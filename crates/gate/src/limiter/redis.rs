@@ -1,0 +1,119 @@
+//! The rules in Redis: one script per operation, concurrent calls batched, refusals remembered.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::policy::Policy;
+use super::rules::decide::{Report, Wait};
+use super::{Ask, Limits};
+use crate::backend::MOST_LOCAL_KEYS;
+use crate::redis::{Arg, Batch, Call, Redis, Script};
+use crate::tasks::Tasks;
+use crate::{Error, Key};
+
+use super::denied::Denied;
+
+/// A batch script of the limiter: its rules, then one operation.
+macro_rules! limiter_script {
+    ($operation:literal) => {
+        Script::new(concat!(
+            include_str!("../redis/now.lua"),
+            include_str!("rules/frontier.lua"),
+            include_str!("rules/gcra.lua"),
+            include_str!("rules/token_bucket.lua"),
+            include_str!("rules/leaky_bucket.lua"),
+            include_str!("rules/fixed_window.lua"),
+            include_str!("rules/sliding_counter.lua"),
+            include_str!("rules/sliding_log.lua"),
+            include_str!("rules/decide.lua"),
+            include_str!($operation),
+            include_str!("../redis/batch.lua"),
+        ))
+    };
+}
+
+static CHECK: Script = limiter_script!("check.lua");
+static PEEK: Script = limiter_script!("peek.lua");
+static RESERVE: Script = limiter_script!("reserve.lua");
+static REFUND: Script = limiter_script!("refund.lua");
+
+#[derive(Clone)]
+pub(super) struct RedisLimiter {
+    redis: Redis,
+    check: Batch,
+    peek: Batch,
+    reserve: Batch,
+    refund: Batch,
+    pub(super) denied: Arc<Denied>,
+}
+
+impl RedisLimiter {
+    pub(super) fn new(redis: &Redis, tasks: &Tasks) -> RedisLimiter {
+        let batch = |script| Batch::new(redis.clone(), script, tasks.clone());
+        RedisLimiter {
+            redis: redis.clone(),
+            check: batch(&CHECK),
+            peek: batch(&PEEK),
+            reserve: batch(&RESERVE),
+            refund: batch(&REFUND),
+            denied: Arc::new(Denied::new(MOST_LOCAL_KEYS)),
+        }
+    }
+
+    pub(super) async fn decide(&self, limits: &Limits<'_>, wait: Wait) -> Result<Report, Error> {
+        let (batch, first) = match wait {
+            Wait::Peek => (&self.peek, None),
+            Wait::AtMost(0) => (&self.check, None),
+            Wait::AtMost(longest_us) => (&self.reserve, Some(Arg::Int(longest_us))),
+        };
+        let mut args = Vec::with_capacity(1 + limits.asks().len() * 5);
+        args.extend(first);
+        for ask in limits.asks() {
+            push_args(&mut args, &ask.policy, ask.cost);
+        }
+        let keys = limits.asks().iter().map(|ask| self.name(&ask.key, &ask.policy)).collect();
+        report(batch.call(Call { keys, args }).await?)
+    }
+
+    pub(super) async fn refund(&self, key: &Key, policy: &Policy, cost: u64) -> Result<Report, Error> {
+        let mut args = Vec::with_capacity(5);
+        push_args(&mut args, policy, cost);
+        report(self.refund.call(Call { keys: vec![self.name(key, policy)], args }).await?)
+    }
+
+    pub(super) async fn reset(&self, key: &Key, policy: &Policy) -> Result<(), Error> {
+        self.redis.command(redis::cmd("DEL").arg(self.name(key, policy))).await.map(|_| ())
+    }
+
+    /// On a cluster one script reaches one slot only.
+    pub(super) fn accepts(&self, asks: &[Ask]) -> bool {
+        !self.redis.is_cluster() || asks.iter().all(|ask| ask.key.tag() == asks[0].key.tag())
+    }
+
+    fn name(&self, key: &Key, policy: &Policy) -> String {
+        self.redis.name(policy.kind(), key)
+    }
+}
+
+/// One limit's arguments: see `rules/decide.lua`.
+pub(crate) fn push_args(args: &mut Vec<Arg>, policy: &Policy, cost: u64) {
+    args.push(Arg::Int(cost));
+    args.extend(policy.script_args().map(Arg::Int));
+}
+
+/// `{limit (from 1), wait_us, remaining, reset_after_us}`.
+pub(crate) fn report(reply: Value) -> Result<Report, Error> {
+    let Value::Array(fields) = reply else { return Err(Error::UnexpectedReply) };
+    let mut numbers = [0_u64; 4];
+    if fields.len() != numbers.len() {
+        return Err(Error::UnexpectedReply);
+    }
+    for (number, field) in numbers.iter_mut().zip(fields) {
+        let Value::Int(value) = field else { return Err(Error::UnexpectedReply) };
+        *number = u64::try_from(value).map_err(|_| Error::UnexpectedReply)?;
+    }
+    let [limit, wait_us, remaining, reset_after_us] = numbers;
+    let limit = usize::try_from(limit).ok().and_then(|limit| limit.checked_sub(1)).ok_or(Error::UnexpectedReply)?;
+    Ok(Report { limit, wait_us, remaining, reset_after_us })
+}

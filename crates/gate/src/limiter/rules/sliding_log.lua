@@ -1,0 +1,100 @@
+-- Rules: sliding_log.rs.  Policy: {limit, window_us}.
+-- Key: sorted set, time of a call -> member `sum cost ahead_us`. `sum` counts all costs up to and with this entry: it
+-- makes members unique, keeps calls of one microsecond in order (16 digits), and tells the cost of a whole range from
+-- its two ends.
+local function sliding_log()
+  local rules = {}
+
+  local function parse(entry)
+    local sum, cost, ahead = string.match(entry[1], '^(%d+) (%d+) (%d+)$')
+    return {at = tonumber(entry[2]), sum = tonumber(sum), cost = tonumber(cost), ahead = tonumber(ahead)}
+  end
+
+  local function entry_at(key, rank)
+    local entry = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
+    if entry[1] then return parse(entry) end
+  end
+
+  -- The sum before the oldest entry that is still in the window seen from `at`.
+  local function sum_before(s, p, at)
+    local entry = redis.call('ZRANGEBYSCORE', s.key, '(' .. int(at - p[2]), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if not entry[1] then return s.newest.sum end
+    local oldest = parse(entry)
+    return oldest.sum - oldest.cost
+  end
+
+  -- All of it left the window, or a clock that stepped back put it more than a window into the future.
+  local function settle(s, p)
+    local newest = s.newest
+    if newest and (newest.at > steady_at(newest) + p[2] or newest.at + p[2] <= NOW) then
+      s.newest, s.is_dead = nil, true
+    end
+  end
+
+  local function newest_at(s) return s.newest and s.newest.at or 0 end
+
+  local function used_at(s, p, at)
+    if not s.newest then return 0 end
+    return s.newest.sum - sum_before(s, p, at)
+  end
+
+  function rules.load(key) return {key = key, newest = entry_at(key, -1)} end
+
+  -- Entries are written when they are charged; only the time to live is left.
+  function rules.save(key, s, ttl) redis.call('PEXPIRE', key, ttl) end
+
+  function rules.earliest(s, p, cost)
+    settle(s, p)
+    local at = math.max(newest_at(s), NOW)
+    local used = used_at(s, p, at)
+    if used + cost <= p[1] then return at end
+    -- The entry whose end makes room: the first with a sum of at least `wanted`. Sums grow with the rank.
+    local wanted = s.newest.sum - p[1] + cost
+    local low, high = 0, redis.call('ZCARD', s.key) - 1
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if entry_at(s.key, middle).sum >= wanted then high = middle else low = middle + 1 end
+    end
+    return entry_at(s.key, low).at + p[2]
+  end
+
+  function rules.charge(s, p, cost, slot)
+    settle(s, p)
+    if s.is_dead then redis.call('DEL', s.key) end
+    s.is_dead = false
+    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(NOW - p[2]))
+    local newest = {at = slot, cost = cost, sum = (s.newest and s.newest.sum or 0) + cost, ahead = math.max(slot - NOW, 0)}
+    redis.call('ZADD', s.key, int(slot), string.format('%016.0f %.0f %.0f', newest.sum, cost, newest.ahead))
+    s.newest = newest
+  end
+
+  function rules.remaining(s, p)
+    settle(s, p)
+    if newest_at(s) > NOW then return 0 end
+    return math.max(p[1] - used_at(s, p, NOW), 0)
+  end
+
+  function rules.reset_after(s, p)
+    settle(s, p)
+    if not s.newest then return 0 end
+    return s.newest.at + p[2] - NOW
+  end
+
+  function rules.refund(s, p, cost)
+    settle(s, p)
+    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(NOW - p[2]))
+    while cost > 0 and s.newest do
+      local newest = s.newest
+      redis.call('ZREMRANGEBYRANK', s.key, -1, -1)
+      if newest.cost > cost then
+        newest.sum, newest.cost = newest.sum - cost, newest.cost - cost
+        redis.call('ZADD', s.key, int(newest.at), string.format('%016.0f %.0f %.0f', newest.sum, newest.cost, newest.ahead))
+        break
+      end
+      cost = cost - newest.cost
+      s.newest = entry_at(s.key, -1)
+    end
+  end
+
+  return rules
+end

@@ -1,0 +1,180 @@
+//! Concurrent calls of one script become one `EVALSHA`, without a timer.
+//!
+//! While few batches are under way a call is sent at once and alone. Otherwise it waits, and whatever has gathered when a
+//! batch comes back goes out together. Calls run in the order they came, on one server time. A caller that stopped
+//! waiting is left out: what was not sent is never charged. On a cluster a batch is split by hash tag.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::{Arg, Redis, Script};
+use crate::Error;
+use crate::tasks::Tasks;
+
+/// Batches under way at a time. Two keep the server busy while a reply is being read.
+const MOST_IN_FLIGHT: usize = 2;
+/// Calls in one batch: few enough that no other client of the server waits long.
+const MOST_CALLS: usize = 128;
+/// Beyond this a caller is told at once instead of waiting in vain.
+const MOST_WAITING: usize = 8_192;
+
+/// One call of a batch script: its keys (all with one tag) and its arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<Arg>,
+}
+
+/// The calls of one script. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Batch {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    redis: Redis,
+    script: &'static Script,
+    tasks: Tasks,
+    lane: Mutex<Lane>,
+}
+
+#[derive(Default)]
+struct Lane {
+    in_flight: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    call: Call,
+    reply: oneshot::Sender<Result<Value, Error>>,
+}
+
+/// What a new call has to do.
+enum Turn {
+    Now(Call),
+    Wait(oneshot::Receiver<Result<Value, Error>>),
+}
+
+impl Batch {
+    /// `script` ends with `batch.lua`.
+    pub(crate) fn new(redis: Redis, script: &'static Script, tasks: Tasks) -> Batch {
+        Batch { inner: Arc::new(Inner { redis, script, tasks, lane: Mutex::default() }) }
+    }
+
+    /// Runs one call, alone or with others; answers what the script's `operation` returned for it.
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, Error> {
+        match self.inner.take_turn(call)? {
+            Turn::Now(call) => {
+                let _flight = Flight(self.inner.clone());
+                let mut replies = self.inner.send(&[&call]).await?;
+                one(replies.pop())
+            }
+            Turn::Wait(reply) => reply.await.unwrap_or(Err(Error::NotConnected)),
+        }
+    }
+}
+
+impl Inner {
+    fn take_turn(&self, call: Call) -> Result<Turn, Error> {
+        let mut lane = self.lane.lock();
+        if lane.in_flight < MOST_IN_FLIGHT && lane.waiting.is_empty() {
+            lane.in_flight += 1;
+            return Ok(Turn::Now(call));
+        }
+        if lane.waiting.len() >= MOST_WAITING {
+            return Err(Error::Overloaded);
+        }
+        let (reply, receiver) = oneshot::channel();
+        lane.waiting.push_back(Waiting { call, reply });
+        Ok(Turn::Wait(receiver))
+    }
+
+    /// One script for all these calls; one reply each.
+    async fn send(&self, calls: &[&Call]) -> Result<Vec<Value>, Error> {
+        let mut keys = Vec::with_capacity(calls.iter().map(|call| call.keys.len()).sum());
+        let mut args = Vec::with_capacity(calls.iter().map(|call| call.args.len() + 2).sum::<usize>() + 1);
+        for call in calls {
+            keys.extend(call.keys.iter().cloned());
+            args.push(Arg::Int(call.keys.len() as u64));
+            args.push(Arg::Int(call.args.len() as u64));
+            args.extend(call.args.iter().cloned());
+        }
+        match self.redis.run(self.script, &keys, args).await? {
+            Value::Array(replies) if replies.len() == calls.len() => Ok(replies),
+            _ => Err(Error::UnexpectedReply),
+        }
+    }
+
+    async fn send_all(&self, waiting: Vec<Waiting>) {
+        if !self.redis.is_cluster() {
+            return self.send_group(waiting).await;
+        }
+        let mut by_tag: HashMap<String, Vec<Waiting>> = HashMap::new();
+        for waiting in waiting {
+            by_tag.entry(tag(&waiting.call)).or_default().push(waiting);
+        }
+        futures_util::future::join_all(by_tag.into_values().map(|group| self.send_group(group))).await;
+    }
+
+    async fn send_group(&self, waiting: Vec<Waiting>) {
+        let calls: Vec<&Call> = waiting.iter().map(|waiting| &waiting.call).collect();
+        let result = self.send(&calls).await;
+        drop(calls);
+        match result {
+            Ok(replies) => {
+                for (waiting, reply) in waiting.into_iter().zip(replies) {
+                    // A caller that is gone decided without this answer.
+                    waiting.reply.send(one(Some(reply))).ok();
+                }
+            }
+            Err(error) => {
+                for waiting in waiting {
+                    waiting.reply.send(Err(error.clone())).ok();
+                }
+            }
+        }
+    }
+}
+
+/// A batch under way. When it ends, for whatever reason, the next one leaves.
+struct Flight(Arc<Inner>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut lane = self.0.lane.lock();
+        lane.waiting.retain(|waiting| !waiting.reply.is_closed());
+        let count = lane.waiting.len().min(MOST_CALLS);
+        let next: Vec<Waiting> = lane.waiting.drain(..count).collect();
+        if next.is_empty() || Handle::try_current().is_err() {
+            lane.in_flight -= 1;
+            return;
+        }
+        drop(lane);
+        let inner = self.0.clone();
+        self.0.tasks.spawn_draining(async move {
+            let flight = Flight(inner);
+            flight.0.send_all(next).await;
+        });
+    }
+}
+
+fn one(reply: Option<Value>) -> Result<Value, Error> {
+    match reply {
+        Some(Value::ServerError(error)) => Err(Error::Redis(error.into())),
+        Some(value) => Ok(value),
+        None => Err(Error::UnexpectedReply),
+    }
+}
+
+/// The part of the first key that chooses the slot.
+fn tag(call: &Call) -> String {
+    let name = call.keys.first().map_or("", String::as_str);
+    let tag = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.map_or(name, |(tag, _)| tag).to_owned()
+}
