@@ -14,7 +14,7 @@ use platform::{
 use tenancy::{MasterKeyError, Tenancy, config::Doors};
 use tokio::{
     net::{TcpListener, TcpStream},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 
 use crate::{
@@ -31,9 +31,10 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let listeners = Listeners::bind(config).await?;
     let database = open(config).await?;
     let tasks = Tasks::new();
+    let signals = Signals::listen()?;
     serve(config, listeners, database, &telemetry, &tasks);
     announce(config);
-    drain(config, &tasks).await?;
+    drain(config, signals, &tasks).await;
     telemetry.flush();
     Ok(())
 }
@@ -61,8 +62,8 @@ async fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListe
 
 /// Connects, migrates, and makes sure that the master key is the one this database knows.
 async fn open(config: &Config) -> anyhow::Result<Database> {
-    let vault = config.security.vault()?;
     let database = connect(&config.database).await?;
+    let vault = config.security.vault()?;
     for migration in database.migrate(api::MIGRATIONS).await? {
         tracing::info!(set = migration.set, migration = migration.migration, "Migrated the schema.");
     }
@@ -117,7 +118,7 @@ fn announce(config: &Config) {
         .filter(|role| !PRESENT.contains(role))
         .map(|role| format!("{role:?}").to_lowercase())
         .collect();
-    tracing::info!(%addr, %ops_addr, dev_mode = is_dev, database = ?database_kind(config), not_in_this_version = absent.join(","), "Tidegate is ready.");
+    tracing::info!(%addr, %ops_addr, dev_mode = is_dev, database = database_kind(config), not_in_this_version = absent.join(","), "Tidegate is ready.");
     if is_dev {
         tracing::warn!(
             "Dev mode: no key is needed, because only this machine can connect. Set TIDEGATE_ADMIN_KEY to lock the door."
@@ -152,27 +153,40 @@ fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
     )
 }
 
+/// The signals that ask for the end. Listened for before anything is served: whoever sees it ready may stop it.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! { _ = self.terminate.recv() => (), _ = self.interrupt.recv() => () }
+    }
+}
+
 /// SIGTERM: not ready, keep serving for the delay, stop accepting, finish what is in flight. A second signal ends it all.
-async fn drain(config: &Config, tasks: &Tasks) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let mut next_signal = async || {
-        tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () }
-    };
-    next_signal().await;
+async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks) {
+    signals.next().await;
     tracing::info!(delay = %Span(config.shutdown.delay), drain_timeout = %Span(config.shutdown.drain_timeout), "Shutting down.");
     tasks.leave();
     let finish = async {
         tokio::time::sleep(config.shutdown.delay).await;
         tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await
     };
-    let is_clean = before(config.shutdown.timeout, finish, next_signal()).await;
+    let is_clean = before(config.shutdown.timeout, finish, signals.next()).await;
     if is_clean {
         tracing::info!("Everything in flight has ended.");
     } else {
         tracing::warn!("Not everything ended in time; leaving all the same.");
     }
-    Ok(())
 }
 
 /// The outcome of `work`, or false once the deadline has passed or `interrupted` happened.
