@@ -184,8 +184,7 @@ impl Source {
             layers = layers.with_file(path)?;
         }
         #[expect(clippy::disallowed_methods, reason = "this is where the environment enters the configuration")]
-        let variables =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         let data_dir = self.data_dir.as_ref().map(|path| path.to_string_lossy());
         layers.with_environment(variables)?.with_flag("--data-dir", "server.data_dir", data_dir.as_deref())
     }

@@ -7,7 +7,7 @@ use std::{io::IsTerminal, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderMap, header},
+    http::{HeaderMap, Uri, header},
     routing::get,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -76,7 +76,8 @@ fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
             "this binary was built without trace export: build it with `cargo build --features otel`",
         ));
     }
-    if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+    let is_url = endpoint.parse::<Uri>().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")));
+    if !is_url {
         return Err(Invalid::new(
             key,
             format!("{endpoint:?} is not a URL of an OTLP gRPC collector: write one such as \"http://127.0.0.1:4317\""),

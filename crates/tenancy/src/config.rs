@@ -71,7 +71,15 @@ impl Config {
                         format!("the master key {} could not be kept: {error}", path.display()),
                     )
                 })?;
-                Vault::new(&key)
+                Vault::new(&key).map_err(|invalid| {
+                    Invalid::new(
+                        invalid.key,
+                        format!(
+                            "{} holds no master key: bring the file back from a backup, or set TIDEGATE_MASTER_KEY",
+                            path.display()
+                        ),
+                    )
+                })
             }
         }
     }

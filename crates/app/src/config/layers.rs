@@ -1,6 +1,6 @@
 //! Layers: compiled-in defaults < file < environment < flags, with a memory of who said what.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, fs, path::Path};
 
 use platform::config::Invalid;
 use serde::de::DeserializeOwned;
@@ -35,6 +35,8 @@ pub(crate) enum Error {
     At { source_name: String, problem: String },
     #[error("the file {path} could not be read ({error}): check the path after --config")]
     Unreadable { path: String, error: std::io::Error },
+    #[error("environment variable {0}: its value is not UTF-8 text: set it again, or unset it")]
+    NotText(String),
 }
 
 /// All layers, merged.
@@ -54,9 +56,11 @@ impl Layers {
     pub(crate) fn with_file(mut self, path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|error| Error::Unreadable { path: name.clone(), error })?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| Error::At {
-            source_name: name.clone(),
-            problem: format!("not TOML: {}", error.to_string().trim()),
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            // The error's own text quotes the line, which may hold a secret.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let problem = format!("not TOML: line {}: {}", before.matches('\n').count() + 1, one_line(error.message()));
+            Error::At { source_name: name.clone(), problem }
         })?;
         let mut leaves = Vec::new();
         collect_leaves(&table, "", &mut leaves);
@@ -71,17 +75,24 @@ impl Layers {
     }
 
     /// The long names first, the short ones over them.
-    pub(crate) fn with_environment(mut self, variables: impl Iterator<Item = (String, String)>) -> Result<Self, Error> {
-        let variables: BTreeMap<String, String> = variables.collect();
-        for (name, text) in &variables {
+    pub(crate) fn with_environment<V: Into<OsString>>(
+        mut self,
+        variables: impl Iterator<Item = (String, V)>,
+    ) -> Result<Self, Error> {
+        let variables: BTreeMap<String, OsString> = variables.map(|(name, value)| (name, value.into())).collect();
+        // Passed over, an admin key that is not text would leave the door open.
+        let text =
+            |name: &str, value: &OsString| value.clone().into_string().map_err(|_| Error::NotText(name.to_owned()));
+        for (name, value) in &variables {
             if let Some(path) = name.strip_prefix(LONG_PREFIX) {
-                self.set_text(&path.replace("__", ".").to_lowercase(), text, format!("environment variable {name}"))?;
+                let key = path.replace("__", ".").to_lowercase();
+                self.set_text(&key, &text(name, value)?, format!("environment variable {name}"))?;
             }
         }
         for (name, key) in SHORT_NAMES {
             // `REDIS_URL=` in a compose file means "not set".
-            if let Some(text) = variables.get(*name).filter(|text| !text.is_empty()) {
-                self.set_text(key, text, format!("environment variable {name}"))?;
+            if let Some(value) = variables.get(*name).filter(|value| !value.is_empty()) {
+                self.set_text(key, &text(name, value)?, format!("environment variable {name}"))?;
             }
         }
         Ok(self)
@@ -98,7 +109,7 @@ impl Layers {
         serde_path_to_error::deserialize(self.table.clone()).map_err(|error| {
             let key = error.path().to_string();
             let key = key.split('[').next().unwrap_or_default();
-            self.blame(Invalid::new(key, error.inner().to_string().trim()))
+            self.blame(Invalid::new(key, one_line(error.inner().message())))
         })
     }
 
@@ -197,6 +208,10 @@ impl Layers {
             .max_by(|a, b| a.0.total_cmp(&b.0));
         best.filter(|(likeness, _)| *likeness > 0.8).map(|(_, known)| known)
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn article(value: &Value) -> &'static str {

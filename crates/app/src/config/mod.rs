@@ -222,7 +222,8 @@ fn redis_remote(file: &RedisFile) -> Result<Option<Remote>, Invalid> {
     }
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    remote("redis.url", host, 6379).map(Some)
+    // Its own words would quote the host, which is part of the password where that holds a "/".
+    remote("redis.url", host, 6379).map(Some).map_err(|_| wrong())
 }
 
 fn kafka_remotes(file: &KafkaFile) -> Result<Option<Vec<Remote>>, Invalid> {

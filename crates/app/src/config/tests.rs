@@ -76,7 +76,7 @@ fn a_bad_value_names_the_variable_the_key_and_the_fix() {
         ("DRAIN_TIMEOUT", "50s", "shutdown.timeout: 40s must be longer than"),
         ("DATABASE_URL", "mysql://x", "environment variable DATABASE_URL: database.url: \"mysql\" is not a database"),
         ("REDIS_URL", "http://x", "environment variable REDIS_URL: redis.url: not a Redis URL"),
-        ("REDIS_URL", "redis://", "environment variable REDIS_URL: redis.url: \"\" is not a host and port"),
+        ("REDIS_URL", "redis://", "environment variable REDIS_URL: redis.url: not a Redis URL"),
         (
             "KAFKA_BROKERS",
             "a:1,b:x",
