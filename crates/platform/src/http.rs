@@ -24,6 +24,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// A JSON body that may be left out; then it is the default.
+pub struct OptionalJson<T>(pub T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let body = Bytes::from_request(request, state).await.map_err(unreadable_body)?;
+        if body.is_empty() { Ok(OptionalJson(T::default())) } else { parse_json(&body).map(OptionalJson) }
+    }
+}
+
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()
@@ -80,6 +92,19 @@ fn unreadable_body(rejection: BytesRejection) -> Problem {
         );
     }
     Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
+}
+
+/// The variable parts of a path; one that is not text is a problem.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
+        path.map(|path| Path(path.0))
+            .map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", rejection.body_text()))
+    }
 }
 
 /// Query parameters; an unknown or ill-typed one is a problem that says which.

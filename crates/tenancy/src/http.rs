@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use axum::{
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{extract::State, http::StatusCode};
 use platform::{
     config::Span,
-    http::{Json, Page, PageQuery, Query},
+    http::{Json, OptionalJson, Page, PageQuery, Path, Query},
     id,
     problem::Problem,
 };
@@ -229,9 +226,8 @@ async fn rotate_key(
     State(tenancy): State<Tenancy>,
     caller: Caller,
     Path((tenant, id)): Path<(String, String)>,
-    body: axum::body::Bytes,
+    OptionalJson(rotation): OptionalJson<Rotation>,
 ) -> Result<(StatusCode, Json<ShownKey>), Problem> {
-    let rotation: Rotation = if body.is_empty() { Rotation::default() } else { platform::http::parse_json(&body)? };
     visible(&tenancy, &caller, &tenant).await?;
     caller.require(Scope::KeysWrite)?;
     let grace = rotation.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);

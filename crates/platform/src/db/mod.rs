@@ -16,7 +16,9 @@ use std::{
     sync::Arc,
 };
 
+use axum::http::StatusCode;
 use serde::Deserialize;
+use tokio_postgres::error::SqlState;
 
 pub use self::{
     migrate::{Applied, Migrations},
@@ -132,6 +134,11 @@ impl Error {
         }
     }
 
+    /// Was a text given that no row can hold? PostgreSQL takes no NUL; SQLite does, and finds nothing.
+    fn is_unstorable_text(&self) -> bool {
+        matches!(self, Error::Postgres(error) if error.code() == Some(&SqlState::CHARACTER_NOT_IN_REPERTOIRE))
+    }
+
     /// Did a row with this key exist already?
     pub fn is_duplicate(&self) -> bool {
         match self {
@@ -141,7 +148,7 @@ impl Error {
                     rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY | rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE
                 )
             }
-            Error::Postgres(error) => error.code() == Some(&tokio_postgres::error::SqlState::UNIQUE_VIOLATION),
+            Error::Postgres(error) => error.code() == Some(&SqlState::UNIQUE_VIOLATION),
             _ => false,
         }
     }
@@ -166,6 +173,9 @@ impl From<Error> for Problem {
                 "the database does not answer right now; try again",
                 1,
             );
+        }
+        if error.is_unstorable_text() {
+            return Problem::new(StatusCode::BAD_REQUEST, "invalid_text", "a text here cannot hold a NUL character");
         }
         Problem::internal(&error)
     }
