@@ -1,0 +1,57 @@
+//! Dev mode: open to this machine, closed to the pages in its browser, off as soon as there is an admin key.
+
+use serde_json::json;
+
+use crate::support::{ADMIN_KEY, Call, Setup};
+
+#[test]
+fn dev_mode_needs_no_key_and_means_the_default_tenant() {
+    let tidegate = Setup::serve().start();
+    let me = tidegate.get("/v1/me").expect(200);
+    assert_eq!((me["tenant"].as_str(), me["actor"].as_str()), (Some("default"), Some("dev")));
+    Call::post("/admin/tenants", json!({"id": "acme", "name": "Acme"})).to(tidegate.addr()).expect(201);
+    let me = Call::get("/v1/me").header("x-tenant", "acme").to(tidegate.addr()).expect(200);
+    assert_eq!(me["tenant"], "acme");
+    Call::get("/v1/me").header("x-tenant", "nobody").to(tidegate.addr()).expect_problem(404, "not_found");
+    assert!(tidegate.output().contains("Dev mode"), "{}", tidegate.output());
+}
+
+#[test]
+fn a_key_is_checked_even_where_none_is_needed() {
+    let tidegate = Setup::serve().start();
+    let made = Call::post("/admin/tenants/default/keys", json!({"name": "reader", "role": "viewer"}));
+    let key = made.to(tidegate.addr()).expect(201)["key"].as_str().unwrap().to_owned();
+    let create = || Call::post("/admin/tenants", json!({"name": "x"}));
+    create().key(&key).to(tidegate.addr()).expect_problem(403, "admin_only");
+    create().key(&key.replace("tgk_", "tgk_0")).to(tidegate.addr()).expect_problem(401, "invalid_key");
+}
+
+#[test]
+fn dev_mode_refuses_what_another_sites_page_could_send() {
+    let tidegate = Setup::serve().start();
+    let port = tidegate.addr().port();
+    let call = || Call::get("/v1/me");
+    for host in ["evil.example", &format!("evil.example:{port}"), "127.0.0.1.evil.example", "10.0.0.1", "", "[::]"] {
+        call().header("host", host).to(tidegate.addr()).expect_problem(403, "foreign_host");
+    }
+    for origin in ["http://evil.example", "null", "https://localhost.evil.example", "\u{fffd}"] {
+        call().header("origin", origin).to(tidegate.addr()).expect_problem(403, "foreign_host");
+    }
+    for host in ["localhost", "LOCALHOST", &format!("localhost:{port}"), "127.0.0.1", &format!("[::1]:{port}")] {
+        call().header("host", host).to(tidegate.addr()).expect(200);
+    }
+    call().header("origin", format!("http://localhost:{port}")).to(tidegate.addr()).expect(200);
+}
+
+#[test]
+fn an_admin_key_locks_the_door_on_loopback_too() {
+    let tidegate = Setup::serve().env("TIDEGATE_ADMIN_KEY", ADMIN_KEY).start();
+    tidegate.get("/v1/me").expect_problem(401, "missing_key");
+    let me = Call::get("/v1/me").admin().header("host", "tidegate.example").to(tidegate.addr()).expect(200);
+    assert_eq!(me["actor"], "admin");
+    assert!(!tidegate.output().contains("Dev mode"), "{}", tidegate.output());
+    // What stands before the door stays open.
+    for path in ["/health/live", "/health/ready", "/openapi.json", "/docs"] {
+        assert_eq!(tidegate.get(path).status, 200, "{path}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The built binary, as a stranger meets it: started, configured, called, attacked, stopped. Real stores, real signals.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, and its helpers are part of it")]
+#![expect(clippy::disallowed_methods, reason = "these tests measure a process from outside, by the wall clock")]
+
+mod bad_config;
+mod dev_mode;
+mod health;
+mod hostile;
+mod start_and_stop;
+mod support;

@@ -1,0 +1,148 @@
+//! From start to ready, and from SIGTERM to gone: nothing accepted is lost, nothing hangs for ever.
+
+use std::{
+    fs,
+    net::TcpStream,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use testkit::wait_until;
+
+use crate::support::{Call, Connection, SOON, Setup};
+
+/// The body that `/admin/tenants` waits for in a request in flight.
+fn tenant(name: &str) -> String {
+    format!(r#"{{"name": "{name}"}}"#)
+}
+
+#[test]
+fn is_ready_within_a_second_and_idles_under_40_mib() {
+    // The least of five: other tests on the same cores only ever add to the time.
+    let mut fastest = Duration::MAX;
+    let mut resident_kib = u64::MAX;
+    for _ in 0..5 {
+        let started = Instant::now();
+        let tidegate = Setup::serve().start();
+        fastest = fastest.min(started.elapsed());
+        let status = fs::read_to_string(format!("/proc/{}/status", tidegate.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident_kib = resident_kib.min(line.trim().trim_end_matches(" kB").parse().unwrap());
+    }
+    println!("ready after {fastest:?}, {resident_kib} KiB resident");
+    assert!(fastest < Duration::from_secs(1), "{fastest:?}");
+    assert!(resident_kib < 40 * 1024, "{resident_kib} KiB");
+}
+
+#[test]
+fn sigterm_ends_it_with_code_0_and_leaves_nothing_behind() {
+    let tidegate = Setup::serve().start();
+    let (addr, ops_addr, pid) = (tidegate.addr(), tidegate.ops_addr(), tidegate.pid());
+    let ended = tidegate.stop().succeeded();
+    assert!(TcpStream::connect(addr).is_err() && TcpStream::connect(ops_addr).is_err());
+    assert!(fs::metadata(format!("/proc/{pid}")).is_err());
+    let mut left: Vec<String> = fs::read_dir(ended.folder().join("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm"))
+        .collect();
+    left.sort();
+    assert_eq!(left, ["master.key", "tidegate.db", "tidegate.migrate.lock"]);
+}
+
+#[test]
+fn it_starts_again_on_what_it_left() {
+    let tidegate = Setup::serve().start();
+    Call::post("/admin/tenants", serde_json::json!({"id": "kept", "name": "Kept"})).to(tidegate.addr()).expect(201);
+    let tidegate = tidegate.stop().succeeded().again().start();
+    tidegate.get("/admin/tenants/kept").expect(200);
+    tidegate.stop().succeeded();
+}
+
+#[test]
+fn every_request_in_flight_is_answered_after_sigterm() {
+    let tidegate = Setup::serve().start();
+    let mut open: Vec<Connection> = (0..50)
+        .map(|number| Connection::in_flight(tidegate.addr(), "/admin/tenants", tenant(&number.to_string()).len()))
+        .collect();
+    tidegate.terminate();
+    tidegate.wait_until_closed();
+    for (number, connection) in open.iter_mut().enumerate() {
+        connection.send(tenant(&number.to_string()).as_bytes()).unwrap();
+        let created = connection.receive().unwrap().expect(201);
+        assert_eq!(created["name"], number.to_string());
+    }
+    tidegate.wait(SOON).succeeded();
+}
+
+#[test]
+fn no_answer_is_cut_when_it_stops_under_load() {
+    let tidegate = Setup::serve().start();
+    let (answers, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // Without a connection there is no request; with an answer, it is whole and good.
+                    if let Ok(response) = Call::get("/v1/me").try_to(tidegate.addr()) {
+                        assert_eq!(response.status, 200, "{response:?}");
+                        answers.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        wait_until(SOON, "some answers", || answers.load(Ordering::Relaxed) > 200);
+        tidegate.terminate();
+        tidegate.wait_until_closed();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    tidegate.wait(SOON).succeeded();
+}
+
+#[test]
+fn a_second_sigterm_ends_it_at_once() {
+    let tidegate = Setup::serve().start();
+    let _hanging = Connection::in_flight(tidegate.addr(), "/admin/tenants", 100);
+    tidegate.terminate();
+    tidegate.wait_until_closed();
+    let second = Instant::now();
+    tidegate.stop().succeeded();
+    assert!(second.elapsed() < Duration::from_secs(1), "{:?}", second.elapsed());
+}
+
+#[test]
+fn it_serves_while_it_says_that_it_leaves() {
+    let tidegate = Setup::serve().env("SHUTDOWN_DELAY", "3s").start();
+    tidegate.terminate();
+    wait_until(SOON, "readiness to end", || tidegate.get("/health/ready").status == 503);
+    assert_eq!(tidegate.get("/health/ready").json()["status"], "shutting_down");
+    assert_eq!(Call::get("/health/ready").to(tidegate.ops_addr()).json()["status"], "shutting_down");
+    assert_eq!(tidegate.get("/health/live").status, 200);
+    Call::post("/admin/tenants", serde_json::json!({"name": "late"})).to(tidegate.addr()).expect(201);
+    tidegate.wait(SOON).succeeded();
+}
+
+#[test]
+fn the_drain_timeout_cuts_a_request_that_hangs() {
+    let tidegate = Setup::serve().env("DRAIN_TIMEOUT", "1s").start();
+    let mut hanging = Connection::in_flight(tidegate.addr(), "/admin/tenants", 100);
+    let told = Instant::now();
+    let ended = tidegate.stop().succeeded();
+    let took = told.elapsed();
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+    assert!(hanging.receive().is_err());
+    assert!(ended.output.contains("drain_timeout"), "{}", ended.output);
+}
+
+#[test]
+fn an_idle_connection_does_not_delay_the_end() {
+    let tidegate = Setup::serve().start();
+    let mut silent = Connection::open(tidegate.addr()).unwrap();
+    let mut kept_alive = Connection::open(tidegate.addr()).unwrap();
+    kept_alive.send(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let told = Instant::now();
+    tidegate.stop().succeeded();
+    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
+    assert!(silent.is_closed());
+}
