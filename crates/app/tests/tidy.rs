@@ -170,6 +170,22 @@ fn every_crate_takes_the_lints_of_the_workspace() {
 }
 
 #[test]
+fn every_dependency_is_chosen_on_purpose() {
+    check("docs/dependencies.md says of every dependency why this one, and what was rejected", |faults| {
+        let table = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
+        let first_cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+        let chosen: BTreeSet<&str> = first_cells.flat_map(|cell| cell.split(", ")).collect();
+        let workspace = manifest(&root());
+        let dependencies = workspace["workspace"]["dependencies"].as_table().unwrap();
+        for (name, _) in dependencies.iter().filter(|(_, entry)| entry.get("path").is_none()) {
+            if !chosen.contains(name.as_str()) {
+                faults.push(format!("{name} has no line there"));
+            }
+        }
+    });
+}
+
+#[test]
 fn nothing_names_a_folder_of_somebodys_machine() {
     // Put together here, or this file would accuse itself.
     let personal = ["work", "root", "home"].map(|folder| format!("/{folder}/"));
