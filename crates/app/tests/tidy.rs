@@ -36,10 +36,7 @@ fn every_source_file_starts_with_a_short_header() {
         |faults| {
             for file in files("rs") {
                 let text = fs::read_to_string(&file).unwrap();
-                // A table in a header is the map of its folder: it grows with it.
-                let header =
-                    text.lines().take_while(|line| line.starts_with("//!")).filter(|line| !line.starts_with("//! |"));
-                match header.count() {
+                match header_lines(&text) {
                     0 => faults.push(format!("{}: does not start with `//!`", name(&file))),
                     1..=HEADER_LINES => (),
                     lines => {
@@ -251,11 +248,22 @@ fn files(extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The lines of prose at the top: tables are maps and grow with their folder, examples are tests.
+fn header_lines(text: &str) -> usize {
+    let mut is_example = false;
+    let is_prose = |line: &&str| {
+        let is_fence = line.starts_with("//! ```");
+        is_example ^= is_fence;
+        !is_fence && !is_example && !line.starts_with("//! |")
+    };
+    text.lines().take_while(|line| line.starts_with("//!")).filter(is_prose).count()
+}
+
 fn is_test(file: &Path) -> bool {
     file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// What `include_str!("..")` and `query!("..")` bring into the binary.
+/// What `include_str!("..")`, macros around it, and `query!("..")` bring into the binary.
 fn included() -> BTreeSet<PathBuf> {
     let mut included = BTreeSet::new();
     for file in files("rs") {
@@ -265,7 +273,7 @@ fn included() -> BTreeSet<PathBuf> {
             text.split(opening).skip(1).filter_map(|rest| rest.split('"').next()).collect()
         };
         let mut add = |path: String| included.extend(folder.join(path).canonicalize());
-        arguments("include_str!(\"").into_iter().for_each(|path| add(path.to_owned()));
+        arguments("!(\"").into_iter().for_each(|path| add(path.to_owned()));
         for query in arguments("query!(\"") {
             add(format!("sqlite/{query}.sql"));
             add(format!("postgres/{query}.sql"));
