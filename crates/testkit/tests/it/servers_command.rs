@@ -29,25 +29,35 @@ fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// A folder of one test, removed in the end.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
         let folder = env::temp_dir().join(format!("testkit-it-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
         Folder(folder)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// A test that fails halfway must not leave what it started with `up`.
+struct Down<'a>(&'a [&'a str]);
+
+impl Drop for Down<'_> {
+    fn drop(&mut self) {
+        drop(servers(&[&["down", "--wipe"], self.0].concat()).output());
     }
 }
 
 /// A machine on which only the most ordinary programs are installed.
-fn bare_machine() -> Folder {
-    let folder = Folder::new("bare");
+fn bare_machine(test: &str) -> Folder {
+    let folder = Folder::new(test);
     for name in ["sh", "rm", "sleep"] {
         symlink(Path::new("/bin").join(name), folder.0.join(name)).unwrap();
     }
@@ -74,7 +84,7 @@ fn a_run_shares_its_servers_and_adds_up_the_results() {
 
 #[test]
 fn a_test_without_its_server_is_reported_as_skipped_with_what_to_install() {
-    let bare = bare_machine();
+    let bare = bare_machine("skips");
     let this = env::current_exe().unwrap();
     let run = |ci: &str| {
         let mut command = servers(&["run", "--", this.to_str().unwrap(), A_TEST_WITH_REDIS, "--exact"]);
@@ -96,18 +106,22 @@ fn a_test_without_its_server_is_reported_as_skipped_with_what_to_install() {
 }
 
 #[test]
-fn a_run_without_tests_fails() {
-    let bare = bare_machine();
-    let output = servers(&["run", "--", "/bin/true"]).env("PATH", &bare.0).env_remove("JAVA_HOME").output().unwrap();
+fn a_run_without_tests_fails_but_another_command_need_not_have_any() {
+    let bare = bare_machine("no-tests");
+    let run = |words: &[&str]| servers(words).env("PATH", &bare.0).env_remove("JAVA_HOME").output().unwrap();
+    let output = run(&["run", "--", "/bin/true"]);
     assert!(!output.status.success());
     assert!(text(&output).1.ends_with("servers: no test ran\n"));
+    assert!(run(&["with", "--", "/bin/true"]).status.success());
+    assert_eq!(run(&["with", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
 }
 
 #[test]
 fn kill_9_of_a_run_ends_its_command_and_its_servers() {
     let _installed = need!(testkit::redis());
-    let script = "echo $$ $TESTKIT_REDIS; sleep 600 & wait";
-    let mut run = servers(&["run", "--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let script = "echo $$ $TESTKIT_REDIS; sleep 60 & wait";
+    let mut run = servers(&["run", "--", "sh", "-c", script]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let (pid, redis) = line.trim().split_once(' ').unwrap();
@@ -129,6 +143,7 @@ fn up_keeps_servers_and_data_until_down() {
     let data = folder.0.join("data");
     let place =
         ["--data", data.to_str().unwrap(), "--redis-port", "7390", "--postgres-port", "7490", "--kafka-port", "7590"];
+    let _down = Down(&place);
     let order = |word: &str, more: &[&str]| {
         let output = servers(&[&[word], &place[..], more].concat()).output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -16,7 +16,9 @@ const HELP: &str = "\
 Real Redis, PostgreSQL and Kafka, for tests and for local work.
 
 Usage:
-  servers run -- <command>..   start all three for the command, count the tests that used them, leave nothing running
+  servers run -- <command>..   start all three for the command, count the tests that used them, leave nothing running;
+                               fails where no test ran
+  servers with -- <command>..  the same for a command that is no test run, such as a bench
   servers up   [options]       start them for local work and print the environment to use; does nothing where they run
   servers down [options]       stop what `up` started
   servers fetch                only fetch Kafka into the cache folder, so that the rest works offline
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["run", "--", program, args @ ..] => run::run(program, args),
+        ["run", "--", program, args @ ..] => run::tests(program, args),
+        ["with", "--", program, args @ ..] => run::command(program, args),
         ["up", options @ ..] => local::up(options),
         ["down", options @ ..] => local::down(options),
         ["fetch"] => testkit::kafka::jars::fetch().map(|folder| {

@@ -20,7 +20,31 @@ use crate::tally::Tally;
 
 const WRAPPER: &str = include_str!("run.sh");
 
-pub(crate) fn run(program: &str, args: &[&str]) -> Result<ExitCode, String> {
+/// Runs tests: a summary in the end, and a failure where none ran.
+pub(crate) fn tests(program: &str, args: &[&str]) -> Result<ExitCode, String> {
+    let (status, summary, tally) = run(program, args)?;
+    print!("{}", report(&summary, &tally));
+    let code = code(status);
+    if code == 0 && tally.passed + tally.failed == 0 {
+        eprintln!("servers: no test ran");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::from(code.max(u8::from(tally.failed > 0))))
+}
+
+/// Runs anything else.
+pub(crate) fn command(program: &str, args: &[&str]) -> Result<ExitCode, String> {
+    let (status, ..) = run(program, args)?;
+    Ok(ExitCode::from(code(status)))
+}
+
+/// As a shell would say it.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(ExitStatus, Summary, Tally), String> {
     let servers = Servers::start()?;
     let folder = env::temp_dir().join(format!("testkit-run-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
@@ -29,11 +53,9 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<ExitCode, String> {
     command.args(["-c", WRAPPER, "servers-run"]).arg(&folder).arg(program).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     command.env(ledger::VARIABLE, &lines).envs(servers.environment());
-    let (status, summary, tally) =
-        watch(command, &lines).map_err(|error| format!("{program} cannot be watched: {error}"))?;
+    let done = watch(command, &lines).map_err(|error| format!("{program} cannot be watched: {error}"));
     drop(servers);
-    print!("{}", report(&summary, &tally));
-    Ok(exit_code(status, &tally))
+    done
 }
 
 /// The wrapper's stdin is let go only when the command has ended and its ledger is read: that kills what is left of its
@@ -79,18 +101,6 @@ fn report(summary: &Summary, tally: &Tally) -> String {
     let passed = tally.passed.saturating_sub(skips);
     text.push_str(&format!("{passed} passed, {} failed, {} skipped\n", tally.failed, skips + tally.ignored));
     text
-}
-
-fn exit_code(status: ExitStatus, tally: &Tally) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    if code != 0 {
-        return ExitCode::from(u8::try_from(code).unwrap_or(1));
-    }
-    if tally.passed + tally.failed == 0 {
-        eprintln!("servers: no test ran");
-        return ExitCode::FAILURE;
-    }
-    if tally.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// The three shared servers, or why there is none. They end when this is dropped.
