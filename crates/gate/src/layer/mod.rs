@@ -9,6 +9,7 @@
 mod breaker;
 mod concurrency;
 mod guarded;
+mod rate;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use self::breaker::BreakerLayer;
 pub use self::concurrency::ConcurrencyLayer;
 pub use self::guarded::Guarded;
+pub use self::rate::RateLimitLayer;
 
 /// Why a call was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore as Gate;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::{BreakerLayer, ConcurrencyLayer, Error, Refused};
+use super::{BreakerLayer, ConcurrencyLayer, Error, RateLimitLayer, Refused};
 use crate::breaker::{Breaker, Force, Outcome, Policy, State};
+use crate::limiter::{self, Algorithm, Limiter};
 use crate::semaphore::{self, Semaphore};
 use crate::{Backend, Key};
 
@@ -92,6 +93,17 @@ async fn a_call_may_wait_for_its_turn() {
     for result in futures_util::future::join_all(calls).await {
         result.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_used_up_limit_refuses_with_the_time_to_wait() {
+    let policy = limiter::Policy::new(Algorithm::Gcra, 1, Duration::from_hours(1)).unwrap();
+    let layer = RateLimitLayer::new(Limiter::new(&Backend::memory()), policy, |name: &&str| Some(key(name)));
+    let service = layer.layer(service_fn(async |_: &str| Ok::<(), ()>(())));
+    service.clone().oneshot("a").await.unwrap();
+    service.clone().oneshot("b").await.unwrap();
+    let Err(Error::Refused(refused)) = service.oneshot("a").await else { panic!("one an hour is allowed") };
+    assert!(matches!(refused, Refused::Rate { retry_after: Some(_), degraded: false }), "{refused:?}");
 }
 
 /// A service with one slot, which `poll_ready` reserves, as tower's own concurrency limit does.

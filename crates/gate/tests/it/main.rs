@@ -6,4 +6,7 @@
 mod backends;
 mod contract;
 mod crash;
+mod faults;
+mod fleet;
+mod load;
 mod replica;

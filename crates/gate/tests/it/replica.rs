@@ -4,20 +4,25 @@
 //! that begin with `@`. It dies with its parent's handle, or when the parent kills it, which is often the point.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use gate::breaker::{Admission, Breaker, Policy as Circuits, Settings};
+use gate::limiter::{Algorithm, Limiter, Policy as Limits};
 use gate::redis::{Config, Status};
 use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
 use gate::{Backend, Clock, fallback};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use testkit::{Server, Unavailable};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::backends::{key, until};
+use crate::load::{Call, offer};
 
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 const PART: &str = "GATE_TEST_PART";
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 
 /// What a replica plays.
 #[derive(Clone, Debug)]
@@ -26,7 +31,22 @@ pub(crate) enum Part {
     Hold { permits: u32, limit: u32, lease_ms: u64 },
     /// Takes every probe of the open target `probed` and never reports.
     Probe { settings: Probing },
+    /// Says `ready`, waits for a line, offers calls to the key `loaded`, and says each answered call and `end`.
+    Load(Load),
 }
+
+/// One replica's part of a load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) algorithm: Algorithm,
+    /// Per second, over all replicas.
+    pub(crate) limit: u64,
+    /// What this replica offers.
+    pub(crate) per_second: u64,
+    pub(crate) lasting: Duration,
+}
+
+const ALGORITHMS: [Algorithm; 2] = [Algorithm::SlidingLog, Algorithm::Gcra];
 
 /// The breaker of the probing test, the same in parent and replica.
 #[derive(Clone, Copy, Debug)]
@@ -58,24 +78,67 @@ pub(crate) struct Place {
 
 pub(crate) struct Replica {
     child: Child,
+    orders: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Replica {
     pub(crate) fn start(place: &Place, part: &Part) -> Replica {
+        Replica::start_skewed(place, part, 0)
+    }
+
+    /// Another wall clock for one process needs a library.
+    pub(crate) fn can_be_skewed() -> Result<(), Unavailable> {
+        let reason = "this test also needs libfaketime: apt-get install libfaketime";
+        if Path::new(FAKETIME).exists() { Ok(()) } else { Err(Unavailable::new(Server::Redis, reason)) }
+    }
+
+    /// A replica whose wall clock is this many seconds ahead.
+    pub(crate) fn start_skewed(place: &Place, part: &Part, skew_s: i64) -> Replica {
         let mut text = format!("{} {}", place.url, place.prefix);
         match part {
             Part::Hold { permits, limit, lease_ms } => write!(text, " hold {permits} {limit} {lease_ms}"),
             Part::Probe { settings } => write!(text, " probe {} {}", settings.open_ms, settings.lease_ms),
+            Part::Load(load) => {
+                let algorithm = ALGORITHMS.iter().position(|known| *known == load.algorithm);
+                let algorithm = algorithm.expect("a replica knows the algorithm");
+                let Load { limit, per_second, lasting, .. } = load;
+                write!(text, " load {algorithm} {limit} {per_second} {}", lasting.as_millis())
+            }
         }
         .expect("writing to a String cannot fail");
         let binary = std::env::current_exe().expect("a running binary knows its path");
         let mut command = Command::new(binary);
         command.args(["--exact", "replica::plays_the_part_its_parent_gives_it", "--nocapture"]);
-        command.env(PART, text).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        command.env(PART, text).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        if skew_s != 0 {
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{skew_s:+}s")).env("DONT_FAKE_MONOTONIC", "1");
+        }
         let mut child = command.spawn().expect("the test binary can be started again");
         let stdout = child.stdout.take().expect("the output is piped");
-        Replica { child, lines: BufReader::new(stdout).lines() }
+        let orders = child.stdin.take().expect("the input is piped");
+        Replica { child, orders, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// Lets a replica that is ready begin.
+    pub(crate) async fn go(&mut self) {
+        self.orders.write_all(b"go\n").await.expect("the replica listens");
+    }
+
+    /// Every call of a load, on this process's clock.
+    pub(crate) async fn calls(&mut self, skew_s: i64) -> Vec<Call> {
+        let mut calls = Vec::new();
+        loop {
+            let said = self.says().await;
+            if said == "end" {
+                return calls;
+            }
+            let numbers: Vec<i64> = said.split(' ').map(|word| word.parse().expect("a number")).collect();
+            let &[sent_us, answered_us, allowed, degraded] = &numbers[..] else { panic!("not a call: {said:?}") };
+            let here = |there_us: i64| u64::try_from(there_us - skew_s * 1_000_000).expect("a time of this century");
+            let (sent_us, answered_us) = (here(sent_us), here(answered_us));
+            calls.push(Call { sent_us, answered_us, allowed: allowed == 1, degraded: degraded == 1 });
+        }
     }
 
     /// The next thing the replica says.
@@ -116,6 +179,11 @@ async fn play(text: &str) {
     until(START, "Redis", async || backend.connection() == Some(Status::Connected)).await;
     match (*part, &numbers[..]) {
         ("hold", &[permits, limit, lease_ms]) => hold(&backend, permits, limit, lease_ms).await,
+        ("load", &[algorithm, limit, per_second, millis]) => {
+            let algorithm = ALGORITHMS[usize::try_from(algorithm).expect("a small number")];
+            let lasting = Duration::from_millis(millis);
+            load(&backend, Load { algorithm, limit, per_second, lasting }).await;
+        }
         ("probe", &[open_ms, lease_ms]) => probe(&backend, Probing { open_ms, lease_ms }).await,
         _ => panic!("unknown part {text:?}"),
     }
@@ -154,4 +222,17 @@ async fn probe(backend: &Backend, settings: Probing) {
     .await;
     say("probes");
     std::future::pending::<()>().await;
+}
+
+async fn load(backend: &Backend, load: Load) {
+    let policy = Limits::new(load.algorithm, load.limit, Duration::from_secs(1)).expect("the policy is valid");
+    let limiter = Limiter::new(backend);
+    say("ready");
+    let mut order = String::new();
+    BufReader::new(tokio::io::stdin()).read_line(&mut order).await.expect("the parent gives an order");
+    for call in offer(&limiter, &key("loaded"), policy, load.per_second, load.lasting).await {
+        let Call { sent_us, answered_us, allowed, degraded } = call;
+        say(&format!("{sent_us} {answered_us} {} {}", u8::from(allowed), u8::from(degraded)));
+    }
+    say("end");
 }

@@ -1,0 +1,82 @@
+//! Redis is killed, emptied, restarted empty, or was never there.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use gate::Backend;
+use gate::limiter::Limiter;
+use testkit::redis::Server;
+
+use super::{BURST, Fleet, LIMIT, REPLICAS, after, now_us, policy};
+use crate::backends::{key, until};
+use crate::load::{Call, allowed, p99};
+
+/// What may be admitted in this time at most, with this much more.
+fn bound(factor: f64, micros: u64, bursts: u64) -> u64 {
+    let steady = factor * LIMIT as f64 * micros as f64 / 1e6;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+    let steady = steady.ceil() as u64;
+    steady + bursts * BURST + REPLICAS as u64
+}
+
+fn since(calls: &[Call], from_us: u64) -> Vec<Call> {
+    calls.iter().filter(|call| call.sent_us >= from_us).copied().collect()
+}
+
+/// Bar 25, 6 s instead of 60, and pitfall 16: without Redis the replicas share the limit instead of each taking it all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_redis_is_replaced_at_once_by_each_replicas_share() {
+    let server = testkit::need!(Server::start());
+    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let kill = async {
+        after(Duration::from_secs(2)).await;
+        server.kill();
+        now_us()
+    };
+    let (calls, killed_us) = tokio::join!(fleet.load(Duration::from_secs(6)), kill);
+    let outage = since(&calls, killed_us);
+    let first_us = outage.iter().filter(|call| call.degraded).map(|call| call.answered_us).min();
+    let lasting_us = outage.iter().map(|call| call.sent_us).max().unwrap_or(0) - killed_us;
+    let (admitted, expected) = (allowed(&outage), LIMIT * lasting_us / 1_000_000);
+    println!(
+        "killed: fallback after {} us, p99 {:?}, {admitted} admitted where {expected} are right",
+        first_us.map_or(0, |first_us| first_us.saturating_sub(killed_us)),
+        p99(&outage),
+    );
+    assert!(first_us.is_some_and(|first_us| first_us <= killed_us + 100_000), "fallback within 100 ms");
+    assert!(p99(&outage) <= Duration::from_millis(5), "p99 of {:?}", p99(&outage));
+    assert!(admitted <= bound(1.05, lasting_us, 1), "{admitted} of {expected}");
+    assert!(admitted * 10 >= expected * 8, "{admitted} of {expected}");
+    fleet.shutdown().await;
+}
+
+/// Bar 28, flushed: one more burst and no more, and exact again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_redis_lets_one_more_burst_through() {
+    let server = testkit::need!(Server::start());
+    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let (started_us, flush) = (now_us(), async {
+        after(Duration::from_secs(2)).await;
+        server.cli(&["FLUSHALL"]);
+    });
+    let (calls, ()) = tokio::join!(fleet.load(Duration::from_secs(4)), flush);
+    let lasting_us = now_us() - started_us;
+    println!("flushed: {} admitted in {lasting_us} us", allowed(&calls));
+    assert!(allowed(&calls) <= bound(1.0, lasting_us, 2), "{} in {lasting_us} us", allowed(&calls));
+    fleet.shutdown().await;
+}
+
+/// Pitfall 17: a crash loop at start without Redis.
+#[tokio::test]
+async fn a_replica_starts_without_redis_says_so_and_takes_it_when_it_comes() {
+    let server = testkit::need!(Server::start());
+    server.kill();
+    let backend = Backend::redis(&server.url()).unwrap();
+    let limiter = Limiter::new(&backend);
+    let ask = async || limiter.check(&key("a"), &policy(), NonZeroU64::MIN).await;
+    let decision = ask().await;
+    assert!(decision.is_allowed() && decision.degraded, "{decision:?}");
+    server.restart();
+    until(Duration::from_secs(30), "Redis to decide", async || !ask().await.degraded).await;
+    backend.shutdown().await;
+}
