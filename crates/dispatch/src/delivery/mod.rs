@@ -1,0 +1,26 @@
+//! The rules of one delivery, and nothing else: no clock, no lock, no I/O.
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | [`event_type`] | which subscriptions an event's type reaches |
+//! | [`outcome`] | what follows an attempt: done, again later, or given up |
+//! | [`schedule`] | how long to wait before each further attempt |
+//! | [`retry_after`] | how long a receiver asks us to wait |
+//! | [`signature`], [`verify`] | how a receiver knows that the call is ours |
+//! | [`status`] | where a delivery stands |
+
+pub mod event_type;
+pub mod outcome;
+pub mod retry_after;
+pub mod schedule;
+pub mod signature;
+pub mod status;
+pub mod verify;
+
+pub use self::{
+    event_type::{EventType, Matcher},
+    outcome::{GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
+    schedule::RetrySchedule,
+    signature::{MessageId, Signer, SigningKey, SigningSecret},
+    status::Status,
+};
