@@ -33,6 +33,12 @@ impl Tasks {
         self.tracker.spawn(task);
     }
 
+    /// Runs a short task to its end, also when its caller goes away meanwhile.
+    pub(crate) async fn run_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // A task that panicked has already said so.
+        self.tracker.spawn(task).await.ok();
+    }
+
     pub(crate) async fn shutdown(&self) {
         self.stop.cancel();
         self.tracker.close();

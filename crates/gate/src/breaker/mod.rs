@@ -10,6 +10,7 @@
 //! probes. A circuit that was open stays open to the end of its time. A report for a pass that Redis gave is dropped.
 
 mod circuit;
+mod join;
 mod ledger;
 mod memory;
 mod pass;
@@ -30,16 +31,19 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+pub(crate) use self::circuit::{Check, Recorded};
 pub use self::circuit::{Force, Outcome, Reason, State};
+pub(crate) use self::join::Own;
 pub use self::pass::Pass;
+pub(crate) use self::pass::Tickets;
 pub use self::policy::{Policy, Settings};
+pub(crate) use self::redis::{KIND, parse_check, parse_recorded};
 pub use self::view::{Page, View};
 pub use self::window::Counts;
 
-use self::circuit::{Check, Recorded, Report};
+use self::circuit::Report;
 use self::ledger::Ledger;
 use self::memory::MemoryBreaker;
-use self::pass::Tickets;
 use self::redis::RedisBreaker;
 use crate::backend::MOST_LOCAL_KEYS;
 use crate::clock::micros;

@@ -27,7 +27,7 @@ pub struct Pass {
     breaker: Breaker,
     target: Key,
     /// Taken when the report is done; what is left at drop is given back.
-    tickets: Option<Tickets>,
+    pub(super) tickets: Option<Tickets>,
     started_us: u64,
     degraded: bool,
 }

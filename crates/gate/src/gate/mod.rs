@@ -1,1 +1,341 @@
 //! Gate: rate, circuit and concurrency of one target, decided together.
+//!
+//! [`Gate::enter`] asks all three in one Redis round trip and charges nothing unless all three agree. [`Pass::exit`]
+//! frees the permit and reports to the circuit in one more. A pass that is dropped counts as ignored and frees its
+//! permit; one whose process was killed frees it when its lease ends.
+//!
+//! # Without Redis
+//! Each process decides with its share of the rate and of the permits and with a circuit of its own; see the three
+//! primitives. An answer that came too late is not believed: its permit is given back, its charge stays.
+
+mod pass;
+mod policy;
+mod redis;
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use self::pass::Pass;
+pub use self::policy::Policy;
+pub use crate::breaker::Outcome;
+
+use self::pass::{Duties, Parts};
+use self::redis::{RedisGate, Reply};
+use crate::breaker::{self, Admission, Breaker, Check, Own};
+use crate::fallback::Fallback;
+use crate::limiter::{Ask, Asked, Decision, Limiter};
+use crate::semaphore::{self, Acquired, Semaphore};
+use crate::tasks::Tasks;
+use crate::{Backend, Clock, Holder, Key};
+
+const STRIPES: usize = 64;
+/// Every entry brings its own policy; this one only completes the type.
+const UNUSED_PERMITS: semaphore::Policy = semaphore::Policy { limit: 1, lease_us: 30_000_000 };
+
+/// May the call go ahead?
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a pass is the common answer; boxing it would allocate on every call")]
+pub enum Entry {
+    Pass(Pass),
+    Refused(Refused),
+}
+
+/// No, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub by: By,
+    /// When asking again makes sense; `None` if the cost can never pass.
+    pub retry_after: Option<Duration>,
+    /// Decided without Redis.
+    pub degraded: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    Rate,
+    Circuit,
+    Concurrency,
+}
+
+/// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+#[derive(Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Option<RedisGate>,
+    limiter: Limiter,
+    breaker: Breaker,
+    semaphore: Semaphore,
+    fallback: Fallback,
+    clock: Clock,
+    tasks: Tasks,
+    /// Without Redis, one target's three parts are decided under one lock.
+    together: Box<[Mutex<()>]>,
+}
+
+/// One question, and what asks and answers it.
+struct Question<'a> {
+    target: &'a Key,
+    policy: &'a Policy,
+    rate: Option<Ask>,
+    breaker: Option<Breaker>,
+    semaphore: Option<Semaphore>,
+    holder: Holder,
+}
+
+impl Gate {
+    pub fn new(backend: &Backend) -> Gate {
+        Gate {
+            inner: Arc::new(Inner {
+                shared: backend.shared.as_ref().map(|redis| RedisGate::new(redis, &backend.tasks)),
+                limiter: Limiter::new(backend),
+                breaker: Breaker::new(backend, breaker::Policy::default()),
+                semaphore: Semaphore::new(backend, UNUSED_PERMITS),
+                fallback: backend.fallback.clone(),
+                clock: backend.clock.clone(),
+                tasks: backend.tasks.clone(),
+                together: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            }),
+        }
+    }
+
+    /// The breaker part, for views, lists and orders by hand.
+    pub fn breaker(&self) -> &Breaker {
+        &self.inner.breaker
+    }
+
+    /// The rate part, for peeks and resets.
+    pub fn limiter(&self) -> &Limiter {
+        &self.inner.limiter
+    }
+
+    /// The concurrency part, for counting holders.
+    pub fn semaphore(&self) -> &Semaphore {
+        &self.inner.semaphore
+    }
+
+    /// May a call to this target go ahead? All parts of the policy agree, or nothing is charged.
+    pub async fn enter(&self, target: &Key, policy: &Policy, cost: NonZeroU64) -> Entry {
+        let question = self.question(target, policy, cost);
+        let Some(shared) = &self.inner.shared else {
+            return self.enter_alone(&question, false);
+        };
+        if let Some(ask) = &question.rate
+            && let Some(refusal) = self.inner.limiter.refuse_early(target, ask.policy(), ask.cost())
+        {
+            return refused_by_rate(&refusal);
+        }
+        let own = match question.breaker.as_ref().map(|breaker| breaker.ask_own(target)) {
+            Some(Own::Refused(admission)) => return refused_by_circuit(&admission),
+            Some(Own::Ticket(own)) => own,
+            None => None,
+        };
+        let asked = self.inner.limiter.asked(target);
+        let circuit = question.breaker.as_ref().map(Breaker::policy_argument);
+        let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
+        let unheard = Unheard { gate: self, target, holder: policy.concurrency.map(|_| question.holder) };
+        let reply = self.inner.fallback.attempt("gate_enter", call).await;
+        if reply.is_some() || self.inner.fallback.is_active() {
+            unheard.disarm();
+        }
+        match reply {
+            Some(reply) => self.heard(&question, reply, own, asked),
+            None => {
+                if let Some(breaker) = &question.breaker {
+                    breaker.give_back_own(target, own);
+                }
+                self.enter_alone(&question, true)
+            }
+        }
+    }
+
+    fn question<'a>(&self, target: &'a Key, policy: &'a Policy, cost: NonZeroU64) -> Question<'a> {
+        Question {
+            target,
+            policy,
+            rate: policy.rate.as_ref().map(|rate| Ask::new(target, rate, cost)),
+            breaker: policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit)),
+            semaphore: policy.concurrency.map(|concurrency| self.inner.semaphore.with_policy(concurrency)),
+            holder: Holder::random(),
+        }
+    }
+
+    /// Redis has decided: every part takes note, and the pass or the refusal is worded.
+    fn heard(&self, question: &Question<'_>, reply: Reply, own: Option<breaker::Ticket>, asked: Asked) -> Entry {
+        let Question { target, policy, rate, breaker, semaphore, holder } = question;
+        let note_rate = |report: &crate::limiter::Report, is_taken| {
+            if let Some(ask) = rate {
+                self.inner.limiter.note(ask, report, is_taken, asked);
+            }
+        };
+        if !matches!(reply, Reply::Pass { .. })
+            && let Some(breaker) = breaker
+        {
+            breaker.give_back_own(target, own);
+        }
+        match reply {
+            Reply::Rate(report) => {
+                note_rate(&report, false);
+                refused(By::Rate, Some(Duration::from_micros(report.wait_us)), false)
+            }
+            Reply::Circuit(check) => {
+                if let Some(breaker) = breaker {
+                    breaker.note_check(target, check);
+                }
+                let retry_after_us = match check {
+                    Check::Reject { retry_after_us, .. } => retry_after_us,
+                    Check::Pass { .. } | Check::Probe => 0,
+                };
+                refused(By::Circuit, Some(Duration::from_micros(retry_after_us)), false)
+            }
+            Reply::Concurrency { retry_after_us } => {
+                refused(By::Concurrency, Some(Duration::from_micros(retry_after_us)), false)
+            }
+            Reply::Pass { circuit, rate: report } => {
+                let mut parts = Parts::default();
+                if let (Some(breaker), Some((check, ticket))) = (breaker, circuit) {
+                    breaker.note_check(target, check);
+                    parts.circuit = Some(breaker.pass_from(target, Some(ticket), own, false));
+                }
+                if let Some(semaphore) = semaphore
+                    && let Acquired::Permit(permit) = semaphore.permit_from(target, *holder, asked.at_us())
+                {
+                    parts.permit = Some(permit);
+                }
+                let decision = report.zip(policy.rate.as_ref()).map(|(report, rate)| {
+                    note_rate(&report, true);
+                    Decision::from_report(&report, rate, false)
+                });
+                Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, decision, false))
+            }
+        }
+    }
+
+    /// Without Redis: each part decides here, the one that cannot be undone last.
+    fn enter_alone(&self, question: &Question<'_>, degraded: bool) -> Entry {
+        let Question { target, policy, rate, breaker, semaphore, holder } = question;
+        let _together = self.inner.together_lock(target);
+        let mut parts = Parts::default();
+        if let Some(breaker) = breaker {
+            match breaker.admit_without_redis(target, degraded) {
+                Admission::Pass(pass) => parts.circuit = Some(pass),
+                admission @ Admission::Reject { .. } => return refused_by_circuit(&admission),
+            }
+        }
+        if let Some(semaphore) = semaphore {
+            match semaphore.acquire_without_redis(target, *holder) {
+                Acquired::Permit(permit) => parts.permit = Some(permit),
+                Acquired::Full { retry_after, degraded } => {
+                    self.give_back(question, parts);
+                    return refused(By::Concurrency, Some(retry_after), degraded);
+                }
+            }
+        }
+        let decision = match rate {
+            Some(ask) if ask.cost() > ask.policy().capacity() => Some(Decision::never(0, ask.policy())),
+            Some(ask) => Some(self.inner.limiter.check_without_redis(ask, degraded)),
+            None => None,
+        };
+        if let Some(decision) = &decision
+            && !decision.is_allowed()
+        {
+            self.give_back(question, parts);
+            return refused_by_rate(decision);
+        }
+        Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, decision, degraded))
+    }
+
+    /// Undoes what this process gave, at once and without Redis.
+    fn give_back(&self, question: &Question<'_>, parts: Parts) {
+        if let (Some(breaker), Some(pass)) = (&question.breaker, parts.circuit) {
+            breaker.give_back_own(question.target, pass.take_tickets().local);
+        }
+        if let (Some(semaphore), Some(permit)) = (&question.semaphore, parts.permit) {
+            semaphore.give_back_here(permit);
+        }
+    }
+
+    /// Ends a pass: here at once, in Redis with one call, if there is something to say.
+    async fn leave(&self, target: &Key, policy: &Policy, duties: Duties, outcome: Outcome, latency: Duration) {
+        let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
+        let report = breaker.as_ref().zip(duties.tickets).and_then(|(breaker, tickets)| {
+            let report = breaker.report_argument(target, tickets, outcome, latency)?;
+            Some((breaker.policy_argument(), report))
+        });
+        let permit = duties.permit.and_then(|permit| self.inner.semaphore.give_back_here(permit));
+        if let Some(shared) = &self.inner.shared
+            && (permit.is_some() || report.is_some())
+        {
+            let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report)).await;
+            if let (Some(breaker), Some(Some(recorded))) = (&breaker, recorded) {
+                breaker.note_recorded(target, recorded).await;
+            }
+        }
+        self.inner.semaphore.wake(target);
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.inner.clock.now_us()
+    }
+
+    pub(super) fn tasks(&self) -> &Tasks {
+        &self.inner.tasks
+    }
+}
+
+impl Inner {
+    fn together_lock(&self, target: &Key) -> parking_lot::MutexGuard<'_, ()> {
+        let index = usize::try_from(target.hash_value() % STRIPES as u64).unwrap_or(0);
+        self.together[index].lock()
+    }
+}
+
+/// A question whose answer was not heard may have taken a permit that nobody holds.
+struct Unheard<'a> {
+    gate: &'a Gate,
+    target: &'a Key,
+    holder: Option<Holder>,
+}
+
+impl Unheard<'_> {
+    fn disarm(mut self) {
+        self.holder = None;
+    }
+}
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        let Some(holder) = self.holder.take() else { return };
+        if let Some(shared) = self.gate.inner.shared.clone()
+            && tokio::runtime::Handle::try_current().is_ok()
+        {
+            let (fallback, target) = (self.gate.inner.fallback.clone(), self.target.clone());
+            self.gate.inner.tasks.spawn_draining(async move {
+                fallback.attempt("gate_exit", shared.exit(&target, Some(holder), None)).await;
+            });
+        }
+    }
+}
+
+fn refused(by: By, retry_after: Option<Duration>, degraded: bool) -> Entry {
+    Entry::Refused(Refused { by, retry_after, degraded })
+}
+
+fn refused_by_rate(decision: &Decision) -> Entry {
+    refused(By::Rate, decision.retry_after(), decision.degraded)
+}
+
+fn refused_by_circuit(admission: &Admission) -> Entry {
+    match *admission {
+        Admission::Reject { retry_after, degraded, .. } => refused(By::Circuit, Some(retry_after), degraded),
+        Admission::Pass(_) => refused(By::Circuit, None, false),
+    }
+}

@@ -61,7 +61,7 @@ impl Decision {
         }
     }
 
-    pub(super) fn from_report(report: &Report, policy: &Policy, degraded: bool) -> Decision {
+    pub(crate) fn from_report(report: &Report, policy: &Policy, degraded: bool) -> Decision {
         Decision {
             verdict: match report.wait_us {
                 0 => Verdict::Allowed,
@@ -75,7 +75,7 @@ impl Decision {
         }
     }
 
-    pub(super) fn never(rule: usize, policy: &Policy) -> Decision {
+    pub(crate) fn never(rule: usize, policy: &Policy) -> Decision {
         let (limit, reset_after) = (policy.capacity(), Duration::ZERO);
         Decision { verdict: Verdict::Never, rule, limit, remaining: 0, reset_after, degraded: false }
     }

@@ -1,8 +1,8 @@
 //! Refusals remembered: until its time has come, a refused cost is refused again without asking Redis.
 //!
 //! Exact, because nothing but time frees a limit, except a refund, a reset or another policy. Those made here forget the
-//! refusal at once; those made on another replica are seen within [`RECHECK_US`], when Redis is asked again. A refused
-//! cost says nothing about smaller ones, and those are not refused.
+//! refusal at once; those made on another replica are seen within [`RECHECK_US`], when Redis is asked again. Only the same
+//! cost is answered from memory: a smaller one may pass, and a larger one waits longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,7 +52,7 @@ impl Denied {
     pub(super) fn recall(&self, key: &Key, policy: &Policy, cost: u64, now_us: u64) -> Option<Report> {
         let refusal = self.refusals.read(key, |refusal| *refusal)??;
         let is_certain = refusal.policy == *policy
-            && cost >= refusal.cost
+            && cost == refusal.cost
             && now_us < refusal.until_us.min(refusal.believed_until_us);
         is_certain.then(|| Report {
             limit: 0,
@@ -82,6 +82,12 @@ impl Denied {
         });
     }
 
+    /// Somebody passed, so those who were refused wait longer than they were told: the next one asks again.
+    pub(super) fn outdate(&self, key: &Key) {
+        self.refusals.remove(key);
+    }
+
+    /// Something was freed.
     pub(super) fn forget(&self, key: &Key) {
         self.stripe(key).fetch_add(1, Ordering::AcqRel);
         self.refusals.remove(key);

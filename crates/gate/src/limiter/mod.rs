@@ -17,6 +17,7 @@
 
 mod decision;
 mod denied;
+mod join;
 mod memory;
 mod policy;
 mod redis;
@@ -31,11 +32,14 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 pub use self::decision::{Decision, Reservation, Slot, Verdict};
+pub(crate) use self::join::Asked;
 pub use self::policy::{Algorithm, Policy};
+pub(crate) use self::redis::{limiter_rules, push_args};
+pub(crate) use self::rules::decide::Report;
 
 use self::memory::MemoryLimiter;
 use self::redis::RedisLimiter;
-use self::rules::decide::{Report, Wait};
+use self::rules::decide::Wait;
 use crate::backend::{Backend, MOST_LOCAL_KEYS};
 use crate::clock::micros;
 use crate::fallback::{DWELL, Fallback, Mode};
@@ -64,6 +68,16 @@ pub struct Ask {
 impl Ask {
     pub fn new(key: &Key, policy: &Policy, cost: NonZeroU64) -> Ask {
         Ask { key: key.clone(), policy: *policy, cost: cost.get() }
+    }
+}
+
+impl Ask {
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
     }
 }
 
@@ -207,6 +221,9 @@ impl Limiter {
         let replicas = u64::from(self.fallback.replicas());
         for (rule, ask) in limits.asks().iter().enumerate() {
             let charged = if is_taken { ask.cost } else { 0 };
+            if is_taken && let Some(shared) = &self.shared {
+                shared.denied.outdate(&ask.key);
+            }
             let left = if rule == report.limit { report.remaining.div_ceil(replicas) } else { u64::MAX };
             self.local.follow(&ask.key, &self.share(&ask.policy), charged, left, now_us);
         }

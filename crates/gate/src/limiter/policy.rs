@@ -136,7 +136,7 @@ impl Policy {
     }
 
     /// The kind in the Redis key: each algorithm stores another shape, so each has its own name.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self.algorithm {
             Algorithm::SlidingLog => "ratelimit",
             Algorithm::TokenBucket => "bucket",

@@ -14,22 +14,28 @@ use crate::{Error, Key};
 
 use super::denied::Denied;
 
+/// The clock and the limiter's rules, for scripts of this crate that decide over a limit.
+macro_rules! limiter_rules {
+    () => {
+        concat!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/now.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/frontier.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/gcra.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/token_bucket.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/leaky_bucket.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/fixed_window.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/sliding_counter.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/sliding_log.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/decide.lua")),
+        )
+    };
+}
+pub(crate) use limiter_rules;
+
 /// A batch script of the limiter: its rules, then one operation.
 macro_rules! limiter_script {
     ($operation:literal) => {
-        Script::new(concat!(
-            include_str!("../redis/now.lua"),
-            include_str!("rules/frontier.lua"),
-            include_str!("rules/gcra.lua"),
-            include_str!("rules/token_bucket.lua"),
-            include_str!("rules/leaky_bucket.lua"),
-            include_str!("rules/fixed_window.lua"),
-            include_str!("rules/sliding_counter.lua"),
-            include_str!("rules/sliding_log.lua"),
-            include_str!("rules/decide.lua"),
-            include_str!($operation),
-            include_str!("../redis/batch.lua"),
-        ))
+        Script::new(concat!(limiter_rules!(), include_str!($operation), include_str!("../redis/batch.lua")))
     };
 }
 
@@ -103,7 +109,7 @@ pub(crate) fn push_args(args: &mut Vec<Arg>, policy: &Policy, cost: u64) {
 }
 
 /// `{limit (from 1), wait_us, remaining, reset_after_us}`.
-pub(crate) fn report(reply: Value) -> Result<Report, Error> {
+fn report(reply: Value) -> Result<Report, Error> {
     let Value::Array(fields) = reply else { return Err(Error::UnexpectedReply) };
     let mut numbers = [0_u64; 4];
     if fields.len() != numbers.len() {
@@ -113,7 +119,13 @@ pub(crate) fn report(reply: Value) -> Result<Report, Error> {
         let Value::Int(value) = field else { return Err(Error::UnexpectedReply) };
         *number = u64::try_from(value).map_err(|_| Error::UnexpectedReply)?;
     }
-    let [limit, wait_us, remaining, reset_after_us] = numbers;
-    let limit = usize::try_from(limit).ok().and_then(|limit| limit.checked_sub(1)).ok_or(Error::UnexpectedReply)?;
-    Ok(Report { limit, wait_us, remaining, reset_after_us })
+    Report::from_fields(numbers)
+}
+
+impl Report {
+    /// As scripts word it: the limit counts from 1.
+    pub(crate) fn from_fields([limit, wait_us, remaining, reset_after_us]: [u64; 4]) -> Result<Report, Error> {
+        let limit = usize::try_from(limit).ok().and_then(|limit| limit.checked_sub(1)).ok_or(Error::UnexpectedReply)?;
+        Ok(Report { limit, wait_us, remaining, reset_after_us })
+    }
 }

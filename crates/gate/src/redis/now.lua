@@ -20,3 +20,6 @@ local function ttl_ms(us)
 end
 
 local function expire(key, us) redis.call('PEXPIRE', key, ttl_ms(us)) end
+
+-- Set by rules that gather their writes; batch.lua calls it once, after the last call.
+local finish

@@ -11,6 +11,7 @@
 //! Each process admits `n / live replicas`, at least one, counting what it already holds: the fleet may briefly hold
 //! fewer or more than `n`. Permits given meanwhile are counted in Redis when it is back.
 
+mod join;
 mod keeper;
 mod memory;
 mod permit;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::permit::Permit;
 pub use self::policy::Policy;
+pub(crate) use self::redis::KIND;
 
 use self::keeper::{Held, Keeper};
 use self::memory::MemorySemaphore;

@@ -12,7 +12,7 @@ use crate::Holder;
 pub struct Permit {
     semaphore: Semaphore,
     /// Taken when it is given back.
-    held: Option<Arc<Held>>,
+    pub(super) held: Option<Arc<Held>>,
     degraded: bool,
 }
 

@@ -67,7 +67,7 @@ local function decide(k, a, count, longest_wait)
   return report(limits, slot, waits_for)
 end
 
-local function finish()
+finish = function()
   for key, limit in pairs(dirty) do
     local us = limit.rules.reset_after(limit.state, limit.policy)
     if us > 0 then limit.rules.save(key, limit.state, ttl_ms(us)) else redis.call('DEL', key) end

@@ -1,0 +1,96 @@
+//! What the gate needs of a breaker: its question as an argument, its answer from a reply, its report in a larger one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::circuit::{Check, Recorded};
+use super::pass::{Pass, Tickets};
+use super::{Admission, Answer, Breaker, Outcome, Policy, Ticket, announce, reject};
+use crate::Key;
+
+/// What this process's own circuit says before the fleet is asked.
+pub(crate) enum Own {
+    /// It has no objection; its ticket, if it was asked at all.
+    Ticket(Option<Ticket>),
+    Refused(Admission),
+}
+
+impl Breaker {
+    /// The same circuits, judged by another policy that is shared already.
+    pub(crate) fn judged_by(&self, policy: &Arc<Policy>) -> Breaker {
+        Breaker { inner: Arc::clone(&self.inner), policy: Arc::clone(policy) }
+    }
+
+    /// The policy as a script reads it.
+    pub(crate) fn policy_argument(&self) -> String {
+        self.fleet_policy().to_argument()
+    }
+
+    pub(crate) fn ask_own(&self, target: &Key) -> Own {
+        match self.ask_own_circuit(target) {
+            Some(Answer::Reject { retry_after_us, reason }) => Own::Refused(reject(retry_after_us, reason, false)),
+            Some(Answer::Pass(ticket)) => Own::Ticket(Some(ticket)),
+            None => Own::Ticket(None),
+        }
+    }
+
+    /// Takes note of what Redis said about the circuit, whatever the other parts of the gate decided.
+    pub(crate) fn note_check(&self, target: &Key, check: Check) {
+        self.inner.ledger.heard(target, &self.fleet_policy(), check, self.inner.clock.now_us());
+    }
+
+    /// The call goes ahead: a pass from the fleet's ticket and this process's own.
+    pub(crate) fn pass_from(&self, target: &Key, shared: Option<Ticket>, own: Option<Ticket>, degraded: bool) -> Pass {
+        Pass::new(self.clone(), target.clone(), Tickets { shared, local: own }, self.inner.clock.now_us(), degraded)
+    }
+
+    /// The call does not go ahead after all.
+    pub(crate) fn give_back_own(&self, target: &Key, own: Option<Ticket>) {
+        self.record_locally(target, own, Outcome::Ignored, false);
+    }
+
+    /// Without Redis.
+    pub(crate) fn admit_without_redis(&self, target: &Key, degraded: bool) -> Admission {
+        match self.inner.ledger.open_for(target, self.inner.clock.now_us()).filter(|_| degraded) {
+            Some((retry_after_us, reason)) => reject(retry_after_us, reason, true),
+            None => self.admit_alone(target, degraded),
+        }
+    }
+
+    /// Records here what is recorded here, and says what Redis must hear: the report, as a script reads it.
+    pub(crate) fn report_argument(
+        &self,
+        target: &Key,
+        tickets: Tickets,
+        outcome: Outcome,
+        latency: Duration,
+    ) -> Option<String> {
+        let slow = self.policy.is_slow(latency);
+        self.record_locally(target, tickets.local, outcome, slow);
+        let ticket = tickets.shared?;
+        let past = match ticket.probe {
+            Some(_) => Vec::new(),
+            None => {
+                let now_us = self.inner.clock.now_us();
+                self.inner.ledger.note(target, &self.fleet_policy(), outcome, slow, now_us)?
+            }
+        };
+        Some(self.report(ticket, outcome, slow, past).to_argument())
+    }
+
+    /// Takes note of what a report changed in Redis.
+    pub(crate) async fn note_recorded(&self, target: &Key, recorded: Recorded) {
+        self.inner.ledger.heard_recorded(target, &self.fleet_policy(), recorded, self.inner.clock.now_us());
+        announce(target, recorded);
+        if let Some(shared) = &self.inner.shared {
+            self.enrol(shared, target, recorded.changed).await;
+        }
+    }
+}
+
+impl Pass {
+    /// Takes the duty to report over from the pass.
+    pub(crate) fn take_tickets(mut self) -> Tickets {
+        self.tickets.take().unwrap_or_default()
+    }
+}

@@ -1,0 +1,43 @@
+-- May a call to this target go ahead? Circuit, rate and concurrency agree, or nothing is charged.
+-- Rules: breaker/circuit.rs, limiter/rules, semaphore/permits.rs.
+-- KEYS     the circuit, the limit, the permits: of one target, so of one slot
+-- ARGV     holder; circuit policy ('' = no breaker); permits (0 = no semaphore), lease_us;
+--          one limit's arguments as in limiter/rules/decide.lua (algorithm 0 = no limit)
+-- Reply    {1, circuit..4, rate..4} pass; circuit: what circuit_check returns, of a probe {2, generation, 0, 0}
+--          {0, 1, rate..4} refused by rate | {0, 2, circuit..} by circuit | {0, 3, retry_after_us} by concurrency
+local function operation(k, a)
+  local circuit_key, rate_key, permits_key = KEYS[k], k + 1, KEYS[k + 2]
+  local holder, permits = ARGV[a], tonumber(ARGV[a + 2])
+  local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 5] ~= '0'
+
+  local circuit, policy, code, x, y, z
+  if has_circuit then
+    circuit, policy = circuit_read(circuit_key), circuit_policy(ARGV[a + 1])
+    code, x, y, z = circuit_check(circuit, policy, NOW)
+    if code == 0 then return {0, 2, x, y} end
+  end
+  if permits > 0 then
+    local is_free, retry_after = permit_check(permits_key, permits, NOW)
+    if is_free == 0 then return {0, 3, retry_after} end
+  end
+  local limits, slot, waits_for
+  if has_rate then
+    limits, slot, waits_for = earliest_of(rate_key, a + 4, 1)
+    if slot > NOW then
+      local refused = report(limits, slot, waits_for)
+      return {0, 1, refused[1], refused[2], refused[3], refused[4]}
+    end
+  end
+
+  if code == 2 then
+    x, y, z = circuit_take_probe(circuit, policy, holder, NOW), 0, 0
+    circuit_write(circuit_key, circuit, policy, NOW)
+  end
+  if permits > 0 then permit_add(permits_key, holder, tonumber(ARGV[a + 3]), NOW) end
+  local rate = {0, 0, 0, 0}
+  if has_rate then
+    charge_all(limits, slot)
+    rate = report(limits, slot, waits_for)
+  end
+  return {1, code or 0, x or 0, y or 0, z or 0, rate[1], rate[2], rate[3], rate[4]}
+end

@@ -1,0 +1,116 @@
+//! The gate in Redis: one script to enter, one to leave, concurrent calls batched.
+
+use super::Policy;
+use crate::breaker::{self, Check, Recorded, Ticket, parse_check, parse_recorded};
+use crate::limiter::{self, Ask, limiter_rules, push_args};
+use crate::redis::reply::integers;
+use crate::redis::{Arg, Batch, Call, Redis, Script};
+use crate::semaphore;
+use crate::tasks::Tasks;
+use crate::{Error, Holder, Key};
+
+static ENTER: Script = Script::new(concat!(
+    limiter_rules!(),
+    include_str!("../breaker/rules.lua"),
+    include_str!("../semaphore/rules.lua"),
+    include_str!("enter.lua"),
+    include_str!("../redis/batch.lua"),
+));
+static EXIT: Script = Script::new(concat!(
+    include_str!("../redis/now.lua"),
+    include_str!("../breaker/rules.lua"),
+    include_str!("../semaphore/rules.lua"),
+    include_str!("exit.lua"),
+    include_str!("../redis/batch.lua"),
+));
+
+#[derive(Clone)]
+pub(super) struct RedisGate {
+    redis: Redis,
+    enter: Batch,
+    exit: Batch,
+}
+
+/// What `enter.lua` answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Reply {
+    Pass { circuit: Option<(Check, Ticket)>, rate: Option<limiter::Report> },
+    Rate(limiter::Report),
+    Circuit(Check),
+    Concurrency { retry_after_us: u64 },
+}
+
+impl RedisGate {
+    pub(super) fn new(redis: &Redis, tasks: &Tasks) -> RedisGate {
+        let batch = |script| Batch::new(redis.clone(), script, tasks.clone());
+        RedisGate { redis: redis.clone(), enter: batch(&ENTER), exit: batch(&EXIT) }
+    }
+
+    pub(super) async fn enter(
+        &self,
+        target: &Key,
+        policy: &Policy,
+        circuit: Option<String>,
+        rate: Option<&Ask>,
+        holder: Holder,
+    ) -> Result<Reply, Error> {
+        let limit_kind = policy.rate.as_ref().map_or("gcra", limiter::Policy::kind);
+        let keys = vec![
+            self.redis.name(breaker::KIND, target),
+            self.redis.name(limit_kind, target),
+            self.redis.name(semaphore::KIND, target),
+        ];
+        let mut args = Vec::with_capacity(9);
+        args.push(Arg::Text(holder.to_string()));
+        args.push(Arg::Text(circuit.unwrap_or_default()));
+        args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.limit.into())));
+        args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.lease_us)));
+        match rate {
+            Some(ask) => push_args(&mut args, ask.policy(), ask.cost()),
+            None => args.extend([0; 5].map(Arg::Int)),
+        }
+        parse(&integers(&self.enter.call(Call { keys, args }).await?)?, policy, holder)
+    }
+
+    /// Frees the holder's permit, if there is one, and hands in the report, if there is one.
+    pub(super) async fn exit(
+        &self,
+        target: &Key,
+        permit: Option<Holder>,
+        report: Option<(String, String)>,
+    ) -> Result<Option<Recorded>, Error> {
+        let keys = vec![self.redis.name(breaker::KIND, target), self.redis.name(semaphore::KIND, target)];
+        let (policy, report) = report.unwrap_or_default();
+        let holder = permit.map_or_else(String::new, |holder| holder.to_string());
+        let args = vec![Arg::Text(holder), Arg::Text(policy), Arg::Text(report)];
+        match &integers(&self.exit.call(Call { keys, args }).await?)?[..] {
+            [_released] => Ok(None),
+            [_released, recorded @ ..] => parse_recorded(recorded).map(Some),
+            [] => Err(Error::UnexpectedReply),
+        }
+    }
+}
+
+fn parse(reply: &[u64], policy: &Policy, holder: Holder) -> Result<Reply, Error> {
+    match *reply {
+        [1, code, x, y, z, limit, wait_us, remaining, reset_after_us] => {
+            let circuit = match code {
+                0 => None,
+                2 => Some((Check::Probe, Ticket { generation: x, probe: Some(holder) })),
+                _ => Some((parse_check(&[code, x, y, z])?.0, Ticket { generation: x, probe: None })),
+            };
+            let rate = policy.rate.is_some().then(|| rate([limit, wait_us, remaining, reset_after_us])).transpose()?;
+            Ok(Reply::Pass { circuit, rate })
+        }
+        [0, 1, limit, wait_us, remaining, reset_after_us] => {
+            rate([limit, wait_us, remaining, reset_after_us]).map(Reply::Rate)
+        }
+        [0, 2, retry_after_us, reason] => Ok(Reply::Circuit(parse_check(&[0, retry_after_us, reason])?.0)),
+        [0, 3, retry_after_us] => Ok(Reply::Concurrency { retry_after_us }),
+        _ => Err(Error::UnexpectedReply),
+    }
+}
+
+fn rate(fields: [u64; 4]) -> Result<limiter::Report, Error> {
+    limiter::Report::from_fields(fields)
+}

@@ -1,0 +1,136 @@
+//! The gate in Redis equals the gate in memory: random histories through both give the same answers.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::{Entry, Gate, Outcome, Pass, Policy, Refused};
+use crate::redis::Config;
+use crate::rig::Rig;
+use crate::{Backend, Clock, Key, breaker, fallback, limiter, semaphore};
+
+const HISTORIES: u32 = 120;
+const STEPS: usize = 90;
+const START_US: u64 = 1_700_000_000_000_000;
+
+#[derive(Clone, Debug)]
+enum Act {
+    Enter {
+        cost: u64,
+    },
+    /// Ends one of the passes that are out.
+    Exit {
+        pick: usize,
+        outcome: Outcome,
+    },
+}
+
+fn step() -> impl Strategy<Value = (u64, Act)> {
+    let pause_us = prop_oneof![4 => Just(0_u64), 5 => 1..50_000_u64, 1 => 100_000..3_000_000_u64];
+    let outcome = prop_oneof![3 => Just(Outcome::Success), 4 => Just(Outcome::Failure), 1 => Just(Outcome::Ignored)];
+    let act = prop_oneof![
+        5 => (1..4_u64).prop_map(|cost| Act::Enter { cost }),
+        4 => (any::<usize>(), outcome).prop_map(|(pick, outcome)| Act::Exit { pick, outcome }),
+    ];
+    (pause_us, act)
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let algorithms = [limiter::Algorithm::SlidingLog, limiter::Algorithm::Gcra, limiter::Algorithm::TokenBucket];
+    let rate = proptest::option::of((proptest::sample::select(algorithms.to_vec()), 3..12_u64));
+    (rate, proptest::option::of(1..4_u32), proptest::option::of(1..4_u32)).prop_map(|(rate, failures, permits)| {
+        let mut policy = Policy::default();
+        if let Some((algorithm, limit)) = rate {
+            policy = policy.rate(limiter::Policy::new(algorithm, limit, Duration::from_millis(100)).unwrap());
+        }
+        if let Some(failures) = failures {
+            let millis = Duration::from_millis;
+            let settings = breaker::Settings {
+                failures,
+                min_calls: 3,
+                window: millis(500),
+                gather: Duration::ZERO,
+                open: millis(40),
+                open_cap: millis(200),
+                probe_lease: millis(60),
+                longest_call: millis(60),
+                refresh: Duration::ZERO,
+                ..breaker::Settings::default()
+            };
+            policy = policy.circuit(breaker::Policy::new(&settings).unwrap());
+        }
+        if let Some(permits) = permits {
+            policy = policy.concurrency(semaphore::Policy::new(permits, Duration::from_millis(80)).unwrap());
+        }
+        policy
+    })
+}
+
+/// One side of the comparison: a gate and the passes that are out.
+struct Side {
+    gate: Gate,
+    out: Vec<Pass>,
+}
+
+/// What both sides must agree on.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Pass { is_probe: bool, remaining: Option<u64> },
+    Refused(Refused),
+    Nothing,
+}
+
+impl Side {
+    async fn apply(&mut self, target: &Key, policy: &Policy, act: &Act) -> Seen {
+        match act {
+            Act::Enter { cost } => match self.gate.enter(target, policy, NonZeroU64::new(*cost).unwrap()).await {
+                Entry::Pass(pass) => {
+                    let remaining = pass.rate().map(|rate| rate.remaining);
+                    let seen = Seen::Pass { is_probe: pass.is_probe(), remaining };
+                    self.out.push(pass);
+                    seen
+                }
+                Entry::Refused(refused) => Seen::Refused(refused),
+            },
+            Act::Exit { pick, outcome } => {
+                if !self.out.is_empty() {
+                    let pass = self.out.remove(pick % self.out.len());
+                    pass.exit(*outcome).await;
+                }
+                Seen::Nothing
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gate_in_redis_equals_the_gate_in_memory() {
+    let server = testkit::need!(testkit::redis());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let clock = Clock::manual(START_US);
+    let config = Config { prefix: server.prefix().to_owned(), ..Config::new(server.url()) };
+    let patient = fallback::Config { deadline: Duration::from_secs(10), ..fallback::Config::default() };
+    let backend = Backend::redis_with(config, patient, clock.clone()).unwrap();
+    let (shared, local) = (Gate::new(&backend), Gate::new(&Backend::memory_with(clock.clone())));
+    let (clock, runtime) = (Arc::new(clock), &runtime);
+    Rig::histories(HISTORIES, &(policy(), vec(step(), STEPS)), |(policy, steps)| {
+        let target = Rig::fresh_key();
+        let mut sides = [shared.clone(), local.clone()].map(|gate| Side { gate, out: Vec::new() });
+        for (index, (pause_us, act)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_micros(*pause_us));
+            let [in_redis, in_memory] = &mut sides;
+            let answers = runtime.block_on(async {
+                (in_redis.apply(&target, &policy, act).await, in_memory.apply(&target, &policy, act).await)
+            });
+            if answers.0 != answers.1 || backend.fallback().is_active() {
+                return Err(TestCaseError::fail(format!("step {index} {act:?}: redis and memory say {answers:?}")));
+            }
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,46 @@
+//! What the gate needs of a semaphore: a permit that a larger script took, and its return in a larger script.
+
+use std::sync::Arc;
+
+use super::keeper::Held;
+use super::permits::Check;
+use super::{Acquired, Permit, Semaphore};
+use crate::{Holder, Key};
+
+impl Semaphore {
+    /// A permit that Redis gave to `holder` in answer to a question sent at `asked_us`.
+    pub(crate) fn permit_from(&self, key: &Key, holder: Holder, asked_us: u64) -> Acquired {
+        self.answer(key, holder, Check::Pass, true, asked_us)
+    }
+
+    /// Without Redis.
+    pub(crate) fn acquire_without_redis(&self, key: &Key, holder: Holder) -> Acquired {
+        let share = match &self.inner.shared {
+            Some(_) => self.policy.share(self.inner.fallback.replicas()),
+            None => self.policy,
+        };
+        let now_us = self.inner.clock.now_us();
+        let check = self.inner.local.acquire(key, &share, holder, now_us);
+        self.answer(key, holder, check, false, now_us)
+    }
+
+    /// Gives the permit back here; `Some` says that Redis must hear of it.
+    pub(crate) fn give_back_here(&self, permit: Permit) -> Option<Holder> {
+        let held = permit.into_held();
+        held.set_given_back();
+        self.inner.keeper.forget(held.holder);
+        self.inner.local.release(&held.key, held.holder, self.inner.clock.now_us());
+        held.is_by_redis().then_some(held.holder)
+    }
+
+    /// Whoever waits for this key in this process may look again.
+    pub(crate) fn wake(&self, key: &Key) {
+        self.inner.queues.wake(key);
+    }
+}
+
+impl Permit {
+    fn into_held(mut self) -> Arc<Held> {
+        self.held.take().expect("a permit holds until it is consumed")
+    }
+}
