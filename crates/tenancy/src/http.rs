@@ -14,15 +14,13 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    Tenancy,
+    Tenancy, check,
     door::{Caller, DEFAULT_TENANT},
     model::{ApiKey, AuditEntry, Tenant},
     scope::{Role, Scope},
 };
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(24 * 3600);
-const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
-const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The admin routes, to be put behind the door with everyone else's.
 pub fn routes() -> OpenApiRouter<Tenancy> {
@@ -54,9 +52,9 @@ async fn create_tenant(
     Json(new): Json<NewTenant>,
 ) -> Result<(StatusCode, Json<Tenant>), Problem> {
     caller.require_admin()?;
-    let name = check_name(&new.name)?;
+    let name = check::name(&new.name).map_err(invalid("name"))?;
     let id = match new.id {
-        Some(id) => check_id(id)?,
+        Some(id) => check::tenant_id(&id).map_err(invalid("id"))?.to_owned(),
         None => id::new("tnt"),
     };
     let created = tenancy.store().create_tenant(&caller.actor, &id, name).await.map_err(|error| {
@@ -109,7 +107,7 @@ async fn update_tenant(
     Json(change): Json<TenantChange>,
 ) -> Result<Json<Tenant>, Problem> {
     caller.require_admin()?;
-    let name = check_name(&change.name)?;
+    let name = check::name(&change.name).map_err(invalid("name"))?;
     let renamed = tenancy.store().rename_tenant(&caller.actor, &id, name).await?;
     renamed.map(Json).ok_or_else(|| Problem::not_found("tenant", &id))
 }
@@ -174,19 +172,13 @@ async fn create_key(
 ) -> Result<(StatusCode, Json<ShownKey>), Problem> {
     visible(&tenancy, &caller, &tenant).await?;
     caller.require(Scope::KeysWrite)?;
-    let name = check_name(&new.name)?;
+    let name = check::name(&new.name).map_err(invalid("name"))?;
     let scopes = chosen_scopes(new.role, new.scopes)?;
     // A key can hand on what it has, and nothing more.
     for scope in &scopes {
         caller.require(*scope)?;
     }
-    let ttl = match new.expires_in {
-        None => None,
-        Some(Span(ttl)) if ttl.is_zero() || ttl > MAX_TTL => {
-            return Err(Problem::invalid("expires_in", "expires_in must be longer than 0s and at most ten years"));
-        }
-        Some(Span(ttl)) => Some(ttl),
-    };
+    let ttl = new.expires_in.map(|Span(ttl)| check::ttl(ttl)).transpose().map_err(invalid("expires_in"))?;
     let (api_key, key) = tenancy.create_key(&caller.actor, &tenant, name, &scopes, ttl).await?;
     Ok((StatusCode::CREATED, Json(ShownKey { api_key, key: key.expose().to_owned() })))
 }
@@ -231,9 +223,7 @@ async fn rotate_key(
     visible(&tenancy, &caller, &tenant).await?;
     caller.require(Scope::KeysWrite)?;
     let grace = rotation.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
-    if grace > MAX_GRACE {
-        return Err(Problem::invalid("grace", "the grace time can be at most 30 days"));
-    }
+    let grace = check::grace(grace).map_err(invalid("grace"))?;
     let old = tenancy.store().key(&tenant, &id).await?.ok_or_else(|| Problem::not_found("key", &id))?;
     for scope in &old.scopes {
         caller.require(*scope)?;
@@ -317,19 +307,6 @@ fn chosen_scopes(role: Option<Role>, scopes: Option<Vec<Scope>>) -> Result<Vec<S
     }
 }
 
-fn check_name(name: &str) -> Result<&str, Problem> {
-    let name = name.trim();
-    if name.is_empty() || name.chars().count() > 200 || name.chars().any(char::is_control) {
-        return Err(Problem::invalid("name", "a name has 1 to 200 characters, none of them a control character"));
-    }
-    Ok(name)
-}
-
-/// Tenant ids stand in Redis keys, Kafka headers and file names, so their alphabet is small.
-fn check_id(id: String) -> Result<String, Problem> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
-        return Err(Problem::invalid("id", "an id has 1 to 64 lower-case letters, digits, `-` and `_`"));
-    }
-    Ok(id)
+fn invalid(field: &'static str) -> impl Fn(&'static str) -> Problem {
+    move |detail| Problem::invalid(field, detail)
 }

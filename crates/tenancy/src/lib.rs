@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`check`] | what may stand in a tenant or key (pure) |
 //! | [`door`] | who is calling, for which tenant: every request passes here |
 //! | [`key`] | the shape of an API key (pure) |
 //! | [`scope`] | what a key may do (pure) |
@@ -9,6 +10,7 @@
 //! | `store` | rows, in SQLite and PostgreSQL |
 //! | `http` | `/admin/tenants`, keys, `/admin/audit`, `/v1/me` |
 
+pub mod check;
 pub mod config;
 pub mod door;
 mod http;

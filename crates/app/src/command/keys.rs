@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use platform::{config::Invalid, shutdown::Tasks};
 use tenancy::{
-    Tenancy,
+    Tenancy, check,
     config::Doors,
     model::ApiKey,
     scope::{self, Role},
@@ -24,16 +24,17 @@ const ACTOR: &str = "cli";
 pub(super) async fn run(command: Keys) -> anyhow::Result<()> {
     match command {
         Keys::Create { tenant, name, role, expires_in } => {
-            let ttl = expires_in.map(|text| duration("--expires-in", &text)).transpose()?;
+            let ttl = expires_in.map(|text| duration("--expires-in", &text, check::ttl)).transpose()?;
+            let name = check::name(&name).map_err(|problem| Invalid::new("--name", problem))?;
             let tenancy = open(&tenant).await?;
             let scopes = Role::from(role).scopes();
-            let (api_key, key) = tenancy.create_key(ACTOR, &tenant.tenant, &name, &scopes, ttl).await?;
+            let (api_key, key) = tenancy.create_key(ACTOR, &tenant.tenant, name, &scopes, ttl).await?;
             print(&format!("{}\n", key.expose()))?;
             note(&format!("{} is made; it is shown this once, so keep it now.", api_key.id));
         }
         Keys::List { tenant } => print(&table(&all(&open(&tenant).await?, &tenant.tenant).await?))?,
         Keys::Rotate { tenant, id, grace } => {
-            let grace = duration("--grace", &grace)?;
+            let grace = duration("--grace", &grace, check::grace)?;
             let tenancy = open(&tenant).await?;
             let Some(old) = tenancy.store().key(&tenant.tenant, &id).await? else {
                 bail!(unknown_key(&tenant.tenant, &id))
@@ -66,9 +67,10 @@ async fn open(arguments: &Tenant) -> anyhow::Result<Tenancy> {
     Ok(tenancy)
 }
 
-fn duration(flag: &str, text: &str) -> anyhow::Result<Duration> {
-    let parsed = platform::config::duration(text).filter(|duration| *duration < Duration::from_secs(10 * 365 * 86_400));
-    parsed.ok_or_else(|| Invalid::new(flag, format!("{text:?} is not a duration: write one such as 24h or 90d")).into())
+fn duration(flag: &str, text: &str, check: fn(Duration) -> Result<Duration, &'static str>) -> anyhow::Result<Duration> {
+    let duration = platform::config::duration(text)
+        .ok_or_else(|| Invalid::new(flag, format!("{text:?} is not a duration: write one such as 24h or 90d")))?;
+    Ok(check(duration).map_err(|problem| Invalid::new(flag, problem))?)
 }
 
 fn unknown_key(tenant: &str, id: &str) -> String {

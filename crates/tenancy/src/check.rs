@@ -1,0 +1,42 @@
+//! What may stand in a tenant or key, whoever writes it: the API and the command line ask here. Pure.
+//!
+//! An error is the sentence that says what is allowed.
+
+use std::time::Duration;
+
+const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
+const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The name without the spaces around it.
+pub fn name(name: &str) -> Result<&str, &'static str> {
+    let name = name.trim();
+    if name.is_empty() || name.chars().count() > 200 || name.chars().any(char::is_control) {
+        return Err("a name has 1 to 200 characters, none of them a control character");
+    }
+    Ok(name)
+}
+
+/// Tenant ids stand in Redis keys, Kafka headers and file names, so their alphabet is small.
+pub fn tenant_id(id: &str) -> Result<&str, &'static str> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+        return Err("an id has 1 to 64 lower-case letters, digits, `-` and `_`");
+    }
+    Ok(id)
+}
+
+/// How long a key may live.
+pub fn ttl(ttl: Duration) -> Result<Duration, &'static str> {
+    if ttl.is_zero() || ttl > MAX_TTL {
+        return Err("a key can live longer than 0s and at most ten years");
+    }
+    Ok(ttl)
+}
+
+/// How long a replaced key may stay valid.
+pub fn grace(grace: Duration) -> Result<Duration, &'static str> {
+    if grace > MAX_GRACE {
+        return Err("the grace time can be at most 30 days");
+    }
+    Ok(grace)
+}
