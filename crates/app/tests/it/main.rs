@@ -3,8 +3,14 @@
 #![expect(clippy::disallowed_methods, reason = "these tests measure a process from outside, by the wall clock")]
 
 mod bad_config;
+mod commands;
 mod dev_mode;
 mod health;
 mod hostile;
+mod key_commands;
+mod keys;
+mod replicas;
+mod secrets;
 mod start_and_stop;
 mod support;
+mod traces;

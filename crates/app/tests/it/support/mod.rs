@@ -1,5 +1,6 @@
 //! The binary as a child process, with an environment of its own and ports nobody else has. Nothing outlives its test.
 
+mod backend;
 mod client;
 mod port;
 
@@ -8,7 +9,7 @@ use std::{
     fs::{self, File},
     net::SocketAddr,
     os::unix::{ffi::OsStringExt, process::ExitStatusExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 use testkit::{wait::try_wait_until, wait_until};
 
 pub(crate) use self::{
+    backend::{Backend, each_backend},
     client::{Call, Connection, Response},
     port::Port,
 };
@@ -88,7 +90,7 @@ impl Setup {
 
     /// Starts it, and does not wait.
     pub(crate) fn spawn(self) -> Tidegate {
-        let log = File::create(self.folder().join("output")).unwrap();
+        let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(self.folder().join(name)).unwrap());
         // The kernel ends the binary when this test's thread ends, however that ends.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_tidegate")])
@@ -97,8 +99,8 @@ impl Setup {
             .env_clear()
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
+            .stdout(stdout)
+            .stderr(stderr)
             .spawn()
             .unwrap();
         Tidegate { child, setup: self }
@@ -127,7 +129,9 @@ pub(crate) struct Tidegate {
 pub(crate) struct Ended {
     /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
+    /// All it printed, logs included.
     pub(crate) output: String,
+    pub(crate) stdout: String,
     setup: Setup,
 }
 
@@ -146,7 +150,18 @@ impl Tidegate {
 
     /// Everything it has printed so far, logs included.
     pub(crate) fn output(&self) -> String {
-        output(&self.setup)
+        ["stderr", "stdout"].map(|name| read(&self.setup, name)).concat()
+    }
+
+    /// Another command of the binary, with this one's environment and data.
+    pub(crate) fn command(&self, args: &[&str]) -> Setup {
+        let mut command = Setup::command(args);
+        command.variables.clone_from(&self.setup.variables);
+        command.env("TIDEGATE__SERVER__DATA_DIR", self.data_dir().to_str().unwrap())
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.setup.folder().join("data")
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
@@ -185,7 +200,7 @@ impl Tidegate {
         let status = status.unwrap_or_else(|timed_out| panic!("{timed_out}: {output}"));
         assert_eq!(status.signal(), None, "{output}");
         let setup = std::mem::replace(&mut self.setup, Setup::command(&[]));
-        Ended { code: status.code(), output, setup }
+        Ended { code: status.code(), output, stdout: read(&setup, "stdout"), setup }
     }
 
     /// SIGTERM, and its end.
@@ -220,6 +235,6 @@ impl Ended {
     }
 }
 
-fn output(setup: &Setup) -> String {
-    String::from_utf8_lossy(&fs::read(setup.folder().join("output")).unwrap()).into_owned()
+fn read(setup: &Setup, name: &str) -> String {
+    String::from_utf8_lossy(&fs::read(setup.folder().join(name)).unwrap()).into_owned()
 }
