@@ -34,8 +34,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     serve(config, listeners, database, &telemetry, &tasks);
     announce(config);
-    drain(config, signals, &tasks).await;
-    telemetry.flush();
+    drain(config, signals, &tasks, telemetry).await;
     Ok(())
 }
 
@@ -173,13 +172,16 @@ impl Signals {
 }
 
 /// SIGTERM: not ready, keep serving for the delay, stop accepting, finish what is in flight. A second signal ends it all.
-async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks) {
+async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks, telemetry: Telemetry) {
     signals.next().await;
     tracing::info!(delay = %Span(config.shutdown.delay), drain_timeout = %Span(config.shutdown.drain_timeout), "Shutting down.");
     tasks.leave();
     let finish = async {
         tokio::time::sleep(config.shutdown.delay).await;
-        tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await
+        let is_clean = tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await;
+        // The last traces leave within the same deadline, however slow their collector is.
+        let is_flushed = tokio::task::spawn_blocking(move || telemetry.flush()).await.is_ok();
+        is_clean && is_flushed
     };
     let is_clean = before(config.shutdown.timeout, finish, signals.next()).await;
     if is_clean {

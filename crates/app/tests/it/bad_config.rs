@@ -80,14 +80,20 @@ fn a_mistake_in_the_environment_names_its_variable_and_the_fix() {
         ("REDIS_URL", &slash_in_redis_password, &["REDIS_URL", "redis.url", "redis://"]),
         ("KAFKA_BROKERS", "kafka:9092,kafka:port", &["KAFKA_BROKERS", "kafka.brokers", "\"kafka:port\"", "host:9092"]),
         ("KAFKA_BROKERS", "kafka://kafka", &["KAFKA_BROKERS", "kafka.brokers", "host:9092"]),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", &["OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"]),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", &["OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"]),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b:1", &["OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"]),
         ("TIDEGATE_MASTER_KEY", PASSWORD, &["TIDEGATE_MASTER_KEY", "64 hex digits", "openssl rand -hex 32"]),
         ("TIDEGATE_MASTER_KEY", &MASTER_KEY[1..], &["TIDEGATE_MASTER_KEY", "64 hex digits"]),
     ];
     for (name, value, says) in cases {
         expect_refusal(&Setup::serve().env(name, value).run(), 2, says);
+    }
+}
+
+#[cfg(feature = "otel")]
+#[test]
+fn a_collector_that_is_no_url_is_refused() {
+    for endpoint in ["collector:4317", "http://", "http://a b:1", "ftp://collector:4317"] {
+        let ended = Setup::serve().env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).run();
+        expect_refusal(&ended, 2, &["OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint", "http://127.0.0.1:4317"]);
     }
 }
 

@@ -13,4 +13,5 @@ mod replicas;
 mod secrets;
 mod start_and_stop;
 mod support;
+#[cfg(feature = "otel")]
 mod traces;

@@ -9,7 +9,7 @@ use std::{
 use axum::{Router, body::Bytes, http::Uri};
 use tokio::runtime::Runtime;
 
-use crate::support::{Call, Port, SOON, Setup};
+use crate::support::{Call, Connection, Port, SOON, Setup};
 
 /// An OTLP collector over HTTP/2 without TLS, which keeps what it is sent.
 struct Collector {
@@ -80,5 +80,31 @@ fn a_collector_that_is_gone_or_silent_delays_nothing() {
         tidegate.terminate();
         tidegate.wait(SOON).succeeded();
         println!("it ended {:?} after the request with the collector {addr}", asked.elapsed());
+    }
+}
+
+#[test]
+fn a_silent_collector_does_not_outlast_the_shutdown_timeout_or_a_second_signal() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let setup = || Setup::serve().env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
+
+    let tidegate = setup().env("DRAIN_TIMEOUT", "0s").env("SHUTDOWN_TIMEOUT", "1s").start();
+    tidegate.get("/v1/me").expect(200);
+    let told = Instant::now();
+    tidegate.stop().succeeded();
+    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+
+    // Once while the traces wait for the collector, once while a request still hangs.
+    for hanging_requests in [0, 1] {
+        let tidegate = setup().start();
+        tidegate.get("/v1/me").expect(200);
+        let hanging: Vec<Connection> =
+            (0..hanging_requests).map(|_| Connection::in_flight(tidegate.addr(), "/admin/tenants", 100)).collect();
+        tidegate.terminate();
+        tidegate.wait_until_closed();
+        let second = Instant::now();
+        tidegate.stop().succeeded();
+        assert!(second.elapsed() < Duration::from_secs(1), "{:?} with {}", second.elapsed(), hanging.len());
     }
 }
