@@ -263,18 +263,24 @@ fn is_test(file: &Path) -> bool {
     file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// What `include_str!("..")`, macros around it, and `query!("..")` bring into the binary.
+/// The scripts and queries that code names: `"check.lua"` beside it, `"/src/check.lua"` in its crate, `query!("find_key")`.
 fn included() -> BTreeSet<PathBuf> {
     let mut included = BTreeSet::new();
     for file in files("rs") {
         let text = fs::read_to_string(&file).unwrap();
         let folder = file.parent().unwrap();
-        let arguments = |opening: &str| -> Vec<&str> {
-            text.split(opening).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+        let home = crates().into_iter().find(|home| file.starts_with(home)).unwrap();
+        let mut add = |path: String| match path.strip_prefix('/') {
+            Some(path) => included.extend(home.join(path).canonicalize()),
+            None => included.extend(folder.join(path).canonicalize()),
         };
-        let mut add = |path: String| included.extend(folder.join(path).canonicalize());
-        arguments("!(\"").into_iter().for_each(|path| add(path.to_owned()));
-        for query in arguments("query!(\"") {
+        for ending in [".lua", ".sql"] {
+            let pieces: Vec<&str> = text.split(&format!("{ending}\"")).collect();
+            for before in &pieces[..pieces.len() - 1] {
+                add(format!("{}{ending}", before.rsplit('"').next().unwrap()));
+            }
+        }
+        for query in text.split("query!(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
             add(format!("sqlite/{query}.sql"));
             add(format!("postgres/{query}.sql"));
         }
