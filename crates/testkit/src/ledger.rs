@@ -9,6 +9,7 @@ use std::{
     fs::OpenOptions,
     io::{self, Write},
     path::Path,
+    sync::{Mutex, PoisonError},
     thread,
 };
 
@@ -17,8 +18,13 @@ use crate::{Server, Unavailable};
 /// Where `servers run` wants the lines.
 pub const VARIABLE: &str = "TESTKIT_LEDGER";
 
+/// One line per test and server, however often a property test asks.
 pub(crate) fn used(server: Server) {
-    append(&["used", server.name(), &test_name(), ""]);
+    static WRITTEN: Mutex<BTreeSet<(Server, String)>> = Mutex::new(BTreeSet::new());
+    let test = test_name();
+    if WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).insert((server, test.clone())) {
+        append(&["used", server.name(), &test, ""]);
+    }
 }
 
 /// Records the running test as skipped, and says so at once even while the test runner captures output.

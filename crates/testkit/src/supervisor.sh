@@ -37,7 +37,10 @@ done
 
 if [ -n "$pid" ]; then
     kill -s "$last" "$pid"
-    kill -s CONT "$pid" # A stopped server hears no signal but KILL.
+    # What is stopped hears no signal but KILL.
+    read -r children <"/proc/$pid/task/$pid/children"
+    # shellcheck disable=SC2086 # One word per child.
+    kill -s CONT $children "$pid"
     patience=100
     while [ "$last" != KILL ] && read -r _ _ state _ <"/proc/$pid/stat" && [ "$state" != Z ] && [ $patience -gt 0 ]; do
         patience=$((patience - 1))

@@ -50,8 +50,17 @@ fn download(folder: &Path) -> Result<(), String> {
     say(&format!("testkit: fetching Apache Kafka {VERSION} (55 MB, once, about a minute) into {}", folder.display()));
     let start = Instant::now();
     let mut command = Command::new(maven);
-    command.args(["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"]).arg(pom);
+    command
+        .args(["-q", "-B", "-Dstyle.color=never", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"])
+        .arg(pom);
     command.arg(format!("-DoutputDirectory={}", folder.join("jars").display()));
+    if let Some(home) = env::var_os("HOME") {
+        // Java takes the home folder from the user database, which for service users names one that does not exist.
+        let mut options = env::var_os("MAVEN_OPTS").unwrap_or_default();
+        options.push(" -Duser.home=");
+        options.push(home);
+        command.env("MAVEN_OPTS", options);
+    }
     let done = command.current_dir(folder).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !done.status.success() {
         let words = String::from_utf8_lossy(&done.stdout);

@@ -8,7 +8,7 @@ pub mod jars;
 mod settings;
 pub(crate) mod wire;
 
-use std::sync::OnceLock;
+use std::{process::Command, sync::OnceLock};
 
 pub use broker::{Broker, Cluster};
 pub use settings::Settings;
@@ -29,6 +29,12 @@ pub fn shared() -> Result<Shared, Unavailable> {
     let port = PORT.get_or_init(shared_port).clone()?;
     ledger::used(Kind::Kafka);
     Ok(Shared { port, topic: fresh::word() })
+}
+
+/// One of Apache's own tools by the name of its class, e.g. `org.apache.kafka.tools.ProducerPerformance`.
+pub fn tool(class: &str) -> Result<Command, Unavailable> {
+    let kafka = Kafka::find().map_err(|reason| Unavailable::new(Kind::Kafka, reason))?;
+    Ok(kafka.tool(class))
 }
 
 fn shared_port() -> Result<u16, Unavailable> {

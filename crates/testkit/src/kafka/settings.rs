@@ -80,6 +80,12 @@ impl Kafka {
         args
     }
 
+    pub(crate) fn tool(&self, class: &str) -> Command {
+        let mut tool = Command::new(&self.java);
+        tool.arg("-cp").arg(self.class_path()).arg(class);
+        tool
+    }
+
     fn class_path(&self) -> OsString {
         self.jars.join("*").into()
     }

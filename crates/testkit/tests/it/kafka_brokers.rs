@@ -96,3 +96,15 @@ async fn a_stopped_broker_acknowledges_only_once_resumed() {
     sending.await;
     assert_eq!(consume(&broker.brokers(), "events", 2).await, (0..2).collect());
 }
+
+#[tokio::test]
+async fn apaches_own_tools_see_what_our_client_wrote() {
+    let kafka = need!(testkit::kafka());
+    kafka.create_topic(2);
+    produce(&producer(&kafka.brokers()), kafka.topic(), 0, 5).await;
+    let mut offsets = need!(testkit::kafka::tool("org.apache.kafka.tools.GetOffsetShell"));
+    let output = offsets.args(["--bootstrap-server", &kafka.brokers(), "--topic", kafka.topic()]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let written: u32 = text.lines().map(|line| line.rsplit(':').next().unwrap().parse::<u32>().unwrap()).sum();
+    assert_eq!(written, 5, "{text}");
+}

@@ -74,3 +74,12 @@ fn a_bad_setting_is_quoted() {
     }
     assert!(unavailable.reason.contains("no_such_setting"), "{}", unavailable.reason);
 }
+
+#[test]
+fn a_stopped_server_is_dropped_without_waiting_for_its_stopped_children() {
+    let server = need!(Server::start());
+    server.stop();
+    let start = std::time::Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
