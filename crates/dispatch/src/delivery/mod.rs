@@ -3,6 +3,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | [`event_type`] | which subscriptions an event's type reaches |
+//! | [`filter`] | which of them its content reaches, and why not the others |
 //! | [`outcome`] | what follows an attempt: done, again later, or given up |
 //! | [`schedule`] | how long to wait before each further attempt |
 //! | [`retry_after`] | how long a receiver asks us to wait |
@@ -10,6 +11,7 @@
 //! | [`status`] | where a delivery stands |
 
 pub mod event_type;
+pub mod filter;
 pub mod outcome;
 pub mod retry_after;
 pub mod schedule;
@@ -19,6 +21,7 @@ pub mod verify;
 
 pub use self::{
     event_type::{EventType, Matcher},
+    filter::{Document, Filter},
     outcome::{GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
     schedule::RetrySchedule,
     signature::{MessageId, Signer, SigningKey, SigningSecret},
