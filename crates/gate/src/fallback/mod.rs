@@ -9,6 +9,7 @@
 //! stays when Redis is gone.
 
 mod mode;
+mod replicas;
 mod upkeep;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use self::mode::{Change, Trust};
+use self::replicas::Replicas;
 use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_LATENCY, REDIS_OPERATIONS};
 use crate::redis::Redis;
 use crate::tasks::Tasks;
@@ -69,13 +71,17 @@ struct Inner {
     is_trusted_fully: AtomicBool,
     is_local: AtomicBool,
     replicas: AtomicU32,
+    heard: Mutex<Replicas>,
 }
 
 impl Fallback {
     pub(crate) fn new(config: Config) -> Fallback {
-        let replicas = AtomicU32::new(config.fewest_replicas.max(1));
+        let fewest = config.fewest_replicas.max(1);
+        let (replicas, heard) = (AtomicU32::new(fewest), Mutex::new(Replicas::new(fewest)));
         let (is_trusted_fully, is_local) = (AtomicBool::new(true), AtomicBool::new(false));
-        Fallback { inner: Arc::new(Inner { config, trust: Mutex::default(), is_trusted_fully, is_local, replicas }) }
+        Fallback {
+            inner: Arc::new(Inner { config, trust: Mutex::default(), is_trusted_fully, is_local, replicas, heard }),
+        }
     }
 
     /// Probes and heartbeats in the background until shutdown.
@@ -123,6 +129,11 @@ impl Fallback {
         self.inner.is_local.load(Ordering::Relaxed)
     }
 
+    /// Is traffic returning to Redis little by little?
+    pub(crate) fn is_returning(&self) -> bool {
+        !self.inner.is_trusted_fully.load(Ordering::Relaxed) && !self.is_active()
+    }
+
     /// Live replicas by the last heartbeat, this one included.
     pub fn replicas(&self) -> u32 {
         self.inner.replicas.load(Ordering::Relaxed)
@@ -136,7 +147,8 @@ impl Fallback {
     pub(crate) fn set_replicas(&self, replicas: u32) {
         let config = &self.inner.config;
         let bounded = replicas.clamp(config.fewest_replicas.max(1), config.most_replicas.max(1));
-        self.inner.replicas.store(bounded, Ordering::Relaxed);
+        let believed = self.inner.heard.lock().heard(bounded, Clock::System.now_us());
+        self.inner.replicas.store(believed, Ordering::Relaxed);
     }
 
     fn may_ask(&self) -> bool {

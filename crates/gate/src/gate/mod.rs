@@ -91,6 +91,15 @@ struct Question<'a> {
     holder: Holder,
 }
 
+impl Question<'_> {
+    /// The call does not go ahead: this process's own circuit takes its ticket back.
+    fn give_back_own(&self, own: Option<breaker::Ticket>) {
+        if let Some(breaker) = &self.breaker {
+            breaker.give_back_own(self.target, own);
+        }
+    }
+}
+
 impl Gate {
     pub fn new(backend: &Backend) -> Gate {
         Gate {
@@ -129,7 +138,7 @@ impl Gate {
             return self.enter_alone(&question, false);
         };
         if let Some(ask) = &question.rate
-            && let Some(refusal) = self.inner.limiter.refuse_early(target, ask.policy(), ask.cost())
+            && let Some(refusal) = self.inner.limiter.refuse_early(ask)
         {
             return refused_by_rate(&refusal);
         }
@@ -138,7 +147,14 @@ impl Gate {
             Some(Own::Ticket(own)) => own,
             None => None,
         };
-        let asked = self.inner.limiter.asked(target);
+        let asked_us = self.inner.clock.now_us();
+        let asked = match question.rate.as_ref().map(|ask| self.inner.limiter.asked(ask)).transpose() {
+            Ok(asked) => asked,
+            Err(spent) => {
+                question.give_back_own(own);
+                return refused_by_rate(&spent);
+            }
+        };
         let circuit = question.breaker.as_ref().map(Breaker::policy_argument);
         let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
         let unheard = Unheard { gate: self, target, holder: policy.concurrency.map(|_| question.holder) };
@@ -146,12 +162,13 @@ impl Gate {
         if reply.is_some() || self.inner.fallback.is_active() {
             unheard.disarm();
         }
+        if let (Some(ask), Some(asked)) = (&question.rate, asked) {
+            self.inner.limiter.answered(ask, asked);
+        }
         match reply {
-            Some(reply) => self.heard(&question, reply, own, asked),
+            Some(reply) => self.heard(&question, reply, own, asked, asked_us),
             None => {
-                if let Some(breaker) = &question.breaker {
-                    breaker.give_back_own(target, own);
-                }
+                question.give_back_own(own);
                 self.enter_alone(&question, true)
             }
         }
@@ -169,17 +186,22 @@ impl Gate {
     }
 
     /// Redis has decided: every part takes note, and the pass or the refusal is worded.
-    fn heard(&self, question: &Question<'_>, reply: Reply, own: Option<breaker::Ticket>, asked: Asked) -> Entry {
+    fn heard(
+        &self,
+        question: &Question<'_>,
+        reply: Reply,
+        own: Option<breaker::Ticket>,
+        asked: Option<Asked>,
+        asked_us: u64,
+    ) -> Entry {
         let Question { target, policy, rate, breaker, semaphore, holder } = question;
         let note_rate = |report: &crate::limiter::Report, is_taken| {
-            if let Some(ask) = rate {
+            if let (Some(ask), Some(asked)) = (rate, asked) {
                 self.inner.limiter.note(ask, report, is_taken, asked);
             }
         };
-        if !matches!(reply, Reply::Pass { .. })
-            && let Some(breaker) = breaker
-        {
-            breaker.give_back_own(target, own);
+        if !matches!(reply, Reply::Pass { .. }) {
+            question.give_back_own(own);
         }
         match reply {
             Reply::Rate(report) => {
@@ -206,7 +228,7 @@ impl Gate {
                     parts.circuit = Some(breaker.pass_from(target, Some(ticket), own, false));
                 }
                 if let Some(semaphore) = semaphore
-                    && let Acquired::Permit(permit) = semaphore.permit_from(target, *holder, asked.at_us())
+                    && let Acquired::Permit(permit) = semaphore.permit_from(target, *holder, asked_us)
                 {
                     parts.permit = Some(permit);
                 }

@@ -3,35 +3,40 @@
 use super::decision::Decision;
 use super::denied::Version;
 use super::rules::decide::{Report, Wait};
-use super::{Ask, Limiter, Limits, Policy};
-use crate::Key;
+use super::{Answer, Ask, Limiter, Limits};
 
 /// A question that is about to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     version: Option<Version>,
     at_us: u64,
-}
-
-impl Asked {
-    pub(crate) fn at_us(self) -> u64 {
-        self.at_us
-    }
+    is_held: bool,
 }
 
 impl Limiter {
     /// The refusal, if it is certain: the cost can never pass, or was refused and its time has not come.
-    pub(crate) fn refuse_early(&self, key: &Key, policy: &Policy, cost: u64) -> Option<Decision> {
-        if cost > policy.capacity() {
-            return Some(Decision::never(0, policy));
+    pub(crate) fn refuse_early(&self, ask: &Ask) -> Option<Decision> {
+        if ask.cost > ask.policy.capacity() {
+            return Some(Decision::never(0, &ask.policy));
         }
-        let report = self.shared.as_ref()?.denied.recall(key, policy, cost, self.clock.now_us())?;
-        Some(Decision::from_report(&report, policy, false))
+        let report = self.shared.as_ref()?.denied.recall(&ask.key, &ask.policy, ask.cost, self.clock.now_us())?;
+        Some(Decision::from_report(&report, &ask.policy, false))
     }
 
-    pub(crate) fn asked(&self, key: &Key) -> Asked {
-        let version = self.shared.as_ref().map(|shared| shared.denied.version(key));
-        Asked { version, at_us: self.clock.now_us() }
+    /// Redis is about to be asked. A refusal: this replica's share is spent while traffic returns to Redis.
+    pub(crate) fn asked(&self, ask: &Ask) -> Result<Asked, Decision> {
+        let (version, at_us) =
+            (self.shared.as_ref().map(|shared| shared.denied.version(&ask.key)), self.clock.now_us());
+        let held = self.hold_share(&Limits(std::slice::from_ref(ask)), Wait::AtMost(0), at_us);
+        let is_held = !held.map_err(Answer::into_decision)?.is_empty();
+        Ok(Asked { version, at_us, is_held })
+    }
+
+    /// Redis has answered, or did not: the place in the share is free again.
+    pub(crate) fn answered(&self, ask: &Ask, asked: Asked) {
+        if asked.is_held {
+            self.let_go(std::slice::from_ref(ask), asked.at_us);
+        }
     }
 
     /// Redis decided about this key's rate in a larger script: `report`, and whether it was taken.

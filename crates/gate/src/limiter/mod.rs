@@ -199,13 +199,19 @@ impl Limiter {
         {
             return Answer::counted(report, limits, false);
         }
+        let held = match self.hold_share(limits, wait, now_us) {
+            Ok(held) => held,
+            Err(spent) => return spent,
+        };
         let version = shared.denied.version(&asks[0].key);
         let operation = match wait {
             Wait::Peek => "limiter_peek",
             Wait::AtMost(0) => "limiter_check",
             Wait::AtMost(_) => "limiter_reserve",
         };
-        let Some(report) = self.fallback.attempt(operation, shared.decide(limits, wait)).await else {
+        let answered = self.fallback.attempt(operation, shared.decide(limits, wait)).await;
+        self.let_go(&held, now_us);
+        let Some(report) = answered else {
             return self.decide_alone(limits, wait, now_us);
         };
         let is_taken = matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us);
@@ -226,6 +232,33 @@ impl Limiter {
             }
             let left = if rule == report.limit { report.remaining.div_ceil(replicas) } else { u64::MAX };
             self.local.follow(&ask.key, &self.share(&ask.policy), charged, left, now_us);
+        }
+    }
+
+    /// While traffic returns to Redis, Redis and the shares count beside each other. So a call holds its place in the
+    /// share while it asks, and a share that is spent refuses: together they give no more than before.
+    fn hold_share(&self, limits: &Limits<'_>, wait: Wait, now_us: u64) -> Result<Vec<Ask>, Answer> {
+        if !self.fallback.is_returning() || wait == Wait::Peek {
+            return Ok(Vec::new());
+        }
+        let has_share =
+            |ask: &&Ask| ask.policy.without_redis == Mode::Local && ask.cost <= self.share(&ask.policy).capacity();
+        let held: Vec<Ask> = limits.asks().iter().filter(has_share).cloned().collect();
+        if held.is_empty() {
+            return Ok(held);
+        }
+        let mut report = self.local.decide(&Limits(&held), wait, now_us, |policy| self.share(policy));
+        if matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us) {
+            return Ok(held);
+        }
+        report.limit = limits.asks().iter().position(|ask| ask.key == held[report.limit].key).unwrap_or(0);
+        Err(Answer::counted(report, limits, true))
+    }
+
+    /// The question is answered: what follows counts by itself.
+    fn let_go(&self, held: &[Ask], now_us: u64) {
+        for ask in held {
+            self.local.refund(&ask.key, &self.share(&ask.policy), ask.cost, now_us);
         }
     }
 

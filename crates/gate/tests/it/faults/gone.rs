@@ -9,7 +9,7 @@ use testkit::redis::Server;
 
 use super::{BURST, Fleet, LIMIT, REPLICAS, after, now_us, policy};
 use crate::backends::{key, until};
-use crate::load::{Call, allowed, p99};
+use crate::load::{Call, allowed, degraded, p99};
 
 /// What may be admitted in this time at most, with this much more.
 fn bound(factor: f64, micros: u64, bursts: u64) -> u64 {
@@ -63,6 +63,26 @@ async fn an_emptied_redis_lets_one_more_burst_through() {
     let lasting_us = now_us() - started_us;
     println!("flushed: {} admitted in {lasting_us} us", allowed(&calls));
     assert!(allowed(&calls) <= bound(1.0, lasting_us, 2), "{} in {lasting_us} us", allowed(&calls));
+    fleet.shutdown().await;
+}
+
+/// Bar 28, restarted empty: shares while it is away, one more burst when it is back, then Redis decides again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_comes_back_empty_decides_again_after_one_more_burst() {
+    let server = testkit::need!(Server::start());
+    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let (started_us, restart) = (now_us(), async {
+        after(Duration::from_secs(1)).await;
+        server.kill();
+        after(Duration::from_millis(500)).await;
+        server.restart();
+    });
+    let (calls, ()) = tokio::join!(fleet.load(Duration::from_secs(12)), restart);
+    let lasting_us = now_us() - started_us;
+    let last_second = since(&calls, now_us() - 1_000_000);
+    println!("restarted: {} admitted in {lasting_us} us", allowed(&calls));
+    assert!(allowed(&calls) <= bound(1.02, lasting_us, 2), "{} in {lasting_us} us", allowed(&calls));
+    assert_eq!((degraded(&last_second), fleet.is_any_degraded()), (0, false), "Redis decides again");
     fleet.shutdown().await;
 }
 
