@@ -139,6 +139,17 @@ impl Error {
         matches!(self, Error::Postgres(error) if error.code() == Some(&SqlState::CHARACTER_NOT_IN_REPERTOIRE))
     }
 
+    /// Is what the new row belongs to gone, or was never there?
+    pub fn is_orphan(&self) -> bool {
+        match self {
+            Error::Sqlite(rusqlite::Error::SqliteFailure(error, _)) => {
+                error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY
+            }
+            Error::Postgres(error) => error.code() == Some(&SqlState::FOREIGN_KEY_VIOLATION),
+            _ => false,
+        }
+    }
+
     /// Did a row with this key exist already?
     pub fn is_duplicate(&self) -> bool {
         match self {
@@ -173,6 +184,9 @@ impl From<Error> for Problem {
                 "the database does not answer right now; try again",
                 1,
             );
+        }
+        if error.is_orphan() {
+            return Problem::new(StatusCode::NOT_FOUND, "not_found", "what this belongs to was deleted meanwhile");
         }
         if error.is_unstorable_text() {
             return Problem::new(StatusCode::BAD_REQUEST, "invalid_text", "a text here cannot hold a NUL character");
