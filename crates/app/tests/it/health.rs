@@ -1,6 +1,9 @@
 //! Health, metrics and documentation: who may ask what where, and what a lost dependency changes.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use testkit::{need, wait_until};
@@ -73,6 +76,30 @@ fn a_stopped_postgres_makes_it_unready_but_not_dead_and_it_recovers_alone() {
     wait_for_status(&tidegate, 200, "ready");
     tidegate.get("/admin/tenants").expect(200);
     tidegate.stop().succeeded();
+}
+
+#[test]
+fn requests_during_a_stall_of_postgres_are_answered_in_time_and_it_recovers() {
+    let postgres = need!(testkit::postgres::Server::start());
+    let setup = Setup::locked().env("DATABASE_URL", &postgres.url()).env("TIDEGATE__SERVER__REQUEST_TIMEOUT", "1s");
+    let tidegate = setup.start();
+    postgres.stop();
+    // More than the pool has connections.
+    let asked = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                let response = Call::get("/admin/tenants").admin().to(tidegate.addr());
+                assert!([408, 503].contains(&response.status), "{response:?}");
+            });
+        }
+    });
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    postgres.resume();
+    wait_for_status(&tidegate, 200, "ready");
+    wait_until(SOON, "requests to be served again", || {
+        (0..40).all(|_| Call::get("/admin/tenants").admin().to(tidegate.addr()).status == 200)
+    });
 }
 
 #[test]

@@ -18,6 +18,8 @@ each_backend! {
     the_last_use_of_a_key_is_recorded
     the_audit_says_who_changed_what
     lists_come_in_pages
+    a_wrong_key_request_names_its_field
+    a_garbage_tenant_header_is_404
 }
 
 /// A key as its holder has it.
@@ -299,4 +301,34 @@ fn lists_come_in_pages(backend: &Backend) {
     }
     seen.reverse();
     assert_eq!(seen, made);
+}
+
+fn a_wrong_key_request_names_its_field(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    for (body, field) in [
+        (json!({}), None),
+        (json!({"name": ""}), Some("name")),
+        (json!({"name": "x", "expires_in": "0s"}), Some("expires_in")),
+        (json!({"name": "x", "expires_in": "11y"}), Some("expires_in")),
+        (json!({"name": "x", "expires_in": "99999999999999999999y"}), Some("expires_in")),
+        (json!({"name": "x", "expires_in": -1}), Some("expires_in")),
+        (json!({"name": "x", "scopes": []}), Some("scopes")),
+        (json!({"name": "x", "scopes": ["everything"]}), Some("scopes[0]")),
+        (json!({"name": "x", "scopes": ["keys:read"], "role": "admin"}), Some("scopes")),
+        (json!({"name": "x", "role": "root"}), Some("role")),
+        (json!({"name": "x", "tenant_id": "other"}), Some("tenant_id")),
+    ] {
+        let answer = Call::post("/admin/tenants/default/keys", body.clone()).admin().to(tidegate.addr());
+        let problem = answer.expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
+    }
+}
+
+fn a_garbage_tenant_header_is_404(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    let long = "x".repeat(20_000);
+    for tenant in ["", "Default", "default ' OR 1=1", "%00", "ä", "default,default", "a\tb", &long] {
+        let call = Call::get("/v1/me").admin().header("x-tenant", tenant);
+        call.to(tidegate.addr()).expect_problem(404, "not_found");
+    }
 }

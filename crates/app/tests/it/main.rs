@@ -9,6 +9,7 @@ mod health;
 mod hostile;
 mod key_commands;
 mod keys;
+mod races;
 mod replicas;
 mod secrets;
 mod start_and_stop;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -49,6 +50,15 @@ fn sigterm_ends_it_with_code_0_and_leaves_nothing_behind() {
         .collect();
     left.sort();
     assert_eq!(left, ["master.key", "tidegate.db", "tidegate.migrate.lock"]);
+    let mode = fs::metadata(ended.folder().join("data/master.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the master key is its owner's alone");
+}
+
+#[test]
+fn ctrl_c_ends_it_like_sigterm() {
+    let tidegate = Setup::serve().start();
+    tidegate.signal("INT");
+    tidegate.wait(SOON).succeeded();
 }
 
 #[test]

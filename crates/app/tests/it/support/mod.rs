@@ -189,7 +189,11 @@ impl Tidegate {
     }
 
     pub(crate) fn terminate(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().unwrap();
+        self.signal("TERM");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().unwrap();
         assert!(sent.success(), "the process is gone already: {}", self.output());
     }
 
@@ -199,8 +203,19 @@ impl Tidegate {
         let output = self.output();
         let status = status.unwrap_or_else(|timed_out| panic!("{timed_out}: {output}"));
         assert_eq!(status.signal(), None, "{output}");
-        let setup = std::mem::replace(&mut self.setup, Setup::command(&[]));
+        let setup = self.take_setup();
         Ended { code: status.code(), output, stdout: read(&setup, "stdout"), setup }
+    }
+
+    /// `kill -9`; what is left can be started again.
+    pub(crate) fn kill(mut self) -> Setup {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.take_setup()
+    }
+
+    fn take_setup(&mut self) -> Setup {
+        std::mem::replace(&mut self.setup, Setup::command(&[]))
     }
 
     /// SIGTERM, and its end.
