@@ -23,6 +23,7 @@ use crate::{
     Server, Unavailable, find,
     kafka::{Kafka, Node, Settings, wire as kafka_wire},
     postgres::{arguments, install, wire as postgres_wire},
+    process::last_words,
     resp::{self, Reply},
     wait::try_wait_until,
 };
@@ -179,11 +180,13 @@ impl Local {
     fn wait_until_ready(&self) -> io::Result<()> {
         let ended = || self.pid().is_none().then_some(false);
         let answered = try_wait_until(READY, "an answer", || self.answers().then_some(true).or_else(ended));
-        match answered {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::Error::other(format!("it ended; see {}", self.log_file().display()))),
-            Err(timed_out) => Err(io::Error::other(format!("{timed_out}; see {}", self.log_file().display()))),
-        }
+        let trouble = match answered {
+            Ok(true) => return Ok(()),
+            Ok(false) => "it ended".to_owned(),
+            Err(timed_out) => timed_out.to_string(),
+        };
+        let log = self.log_file();
+        Err(io::Error::other(format!("{trouble}; {} ends with: {}", log.display(), last_words(&log))))
     }
 
     fn answers(&self) -> bool {

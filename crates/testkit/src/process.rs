@@ -134,16 +134,20 @@ impl Process {
 
     /// The end of the server's log.
     pub fn last_words(&self) -> String {
-        let log = fs::read(self.folder.join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(5)..].join(" | ")
+        last_words(&self.folder.join("log"))
     }
 
     /// A test that panicked while it held the line must not hide its own message behind a poisoned lock.
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+pub(crate) fn last_words(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(5)..].join(" | ")
 }
 
 impl Line {

@@ -189,3 +189,27 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_as_small_as_the_smallest_limit() {
+        let faults = |slice, bandwidth, byte_limit| Faults { slice, bandwidth, byte_limit, ..Faults::default() };
+        for (faults, piece) in [
+            (Faults::default(), Some(1000)),
+            (faults(Some(3), None, None), Some(3)),
+            (faults(Some(0), None, None), Some(1)),
+            (faults(None, Some(5_000), None), Some(100)),
+            (faults(None, Some(1), None), Some(1)),
+            (faults(Some(300), Some(50_000), Some(107)), Some(7)),
+            (faults(None, None, Some(100)), None),
+        ] {
+            let weather = Weather { to_client: faults.clone(), ..Weather::default() };
+            let (_sender, weather) = watch::channel(weather);
+            let mut line = Line { direction: Direction::ToClient, weather, passed: 100 };
+            assert_eq!(line.piece(1000).ok(), piece, "{faults:?}");
+        }
+    }
+}

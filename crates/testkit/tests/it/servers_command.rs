@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader},
+    net::TcpListener,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -53,6 +54,16 @@ impl Drop for Down<'_> {
     fn drop(&mut self) {
         drop(servers(&[&["down", "--wipe"], self.0].concat()).output());
     }
+}
+
+/// A port that is free, and the next one too, which Kafka's controller takes.
+fn free_port() -> u16 {
+    let pair = || {
+        let first = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        TcpListener::bind(("127.0.0.1", first.checked_add(1)?)).ok()?;
+        Some(first)
+    };
+    (0..100).find_map(|_| pair()).unwrap()
 }
 
 /// A machine on which only the most ordinary programs are installed.
@@ -141,22 +152,35 @@ fn up_keeps_servers_and_data_until_down() {
     let _installed = (need!(testkit::redis()), need!(testkit::postgres()), need!(testkit::kafka()));
     let folder = Folder::new("local");
     let data = folder.0.join("data");
-    let place =
-        ["--data", data.to_str().unwrap(), "--redis-port", "7390", "--postgres-port", "7490", "--kafka-port", "7590"];
+    let (redis, postgres, kafka) = (free_port(), free_port(), free_port());
+    let ports = [redis, postgres, kafka].map(|port| port.to_string());
+    let [redis_port, postgres_port, kafka_port] = ports.each_ref().map(String::as_str);
+    let place = [
+        "--data",
+        data.to_str().unwrap(),
+        "--redis-port",
+        redis_port,
+        "--postgres-port",
+        postgres_port,
+        "--kafka-port",
+        kafka_port,
+    ];
     let _down = Down(&place);
     let order = |word: &str, more: &[&str]| {
         let output = servers(&[&[word], &place[..], more].concat()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         text(&output)
     };
-    let exports = "export REDIS_URL=redis://127.0.0.1:7390/\n\
-        export DATABASE_URL=postgres://postgres@127.0.0.1:7490/postgres\n\
-        export KAFKA_BROKERS=127.0.0.1:7590\n";
+    let exports = format!(
+        "export REDIS_URL=redis://127.0.0.1:{redis}/\n\
+        export DATABASE_URL=postgres://postgres@127.0.0.1:{postgres}/postgres\n\
+        export KAFKA_BROKERS=127.0.0.1:{kafka}\n"
+    );
     let (stdout, stderr) = order("up", &[]);
     assert_eq!(stdout, exports);
     assert_eq!(stderr.matches(" started on ").count(), 3, "{stderr}");
-    testkit::resp::ask(7390, &["SET", "key", "value"]).unwrap();
-    testkit::postgres::wire::query(7490, "postgres", "CREATE TABLE kept (id int)").unwrap();
+    testkit::resp::ask(redis, &["SET", "key", "value"]).unwrap();
+    testkit::postgres::wire::query(postgres, "postgres", "CREATE TABLE kept (id int)").unwrap();
 
     let (stdout, stderr) = order("up", &[]);
     assert_eq!(stdout, exports);
@@ -165,8 +189,8 @@ fn up_keeps_servers_and_data_until_down() {
     assert_eq!(order("down", &[]).0.matches(" stopped\n").count(), 3);
     assert_eq!(order("down", &[]).0.matches(" was not running\n").count(), 3);
     order("up", &[]);
-    assert_eq!(testkit::resp::ask(7390, &["GET", "key"]).unwrap().to_string(), "value");
-    assert!(testkit::postgres::wire::query(7490, "postgres", "SELECT * FROM kept").is_ok());
+    assert_eq!(testkit::resp::ask(redis, &["GET", "key"]).unwrap().to_string(), "value");
+    assert!(testkit::postgres::wire::query(postgres, "postgres", "SELECT * FROM kept").is_ok());
 
     order("down", &["--wipe"]);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
