@@ -57,6 +57,14 @@ impl Backend {
         self.shared.as_ref().map(Redis::status)
     }
 
+    /// One round trip to Redis, for health checks; at once and fine in memory.
+    pub async fn ping(&self) -> Result<(), Error> {
+        match &self.shared {
+            Some(redis) => redis.ping().await,
+            None => Ok(()),
+        }
+    }
+
     /// Ends the background tasks and waits for them.
     pub async fn shutdown(&self) {
         self.tasks.shutdown().await;

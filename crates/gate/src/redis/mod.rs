@@ -41,6 +41,11 @@ impl Config {
     pub fn new(url: impl Into<String>) -> Config {
         Config { url: url.into(), prefix: String::new(), root_certificate: None }
     }
+
+    /// Says what is wrong with the URL, before anything is opened.
+    pub fn check(&self) -> Result<(), Error> {
+        Topology::parse(&self.url).map(drop)
+    }
 }
 
 /// The URL may hold a password.
@@ -105,6 +110,11 @@ impl Redis {
         let (mut connection, generation) = self.connection().await?;
         let result = connection.send(command).await;
         self.note(generation, result)
+    }
+
+    /// One round trip.
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        self.command(&redis::cmd("PING")).await.map(drop)
     }
 
     /// The state of the connection, for health pages.
