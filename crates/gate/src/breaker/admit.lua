@@ -2,16 +2,10 @@
 -- KEYS[1]  the circuit, see rules.lua
 -- ARGV     policy, holder of the probe if it becomes one, now_us ('' in production: Redis' own clock decides)
 -- Reply    {1, generation, failures, watched} pass | {2, generation} pass as a probe | {0, retry_after_us, reason} reject
-local now = tonumber(ARGV[3])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
 local circuit, policy = circuit_read(KEYS[1]), circuit_policy(ARGV[1])
-local code, a, b, c = circuit_check(circuit, policy, now)
+local code, a, b, c = circuit_check(circuit, policy, NOW)
 if code == 2 then
-  a = circuit_take_probe(circuit, policy, ARGV[2], now)
-  circuit_write(KEYS[1], circuit, policy, now)
+  a = circuit_take_probe(circuit, policy, ARGV[2], NOW)
+  circuit_write(KEYS[1], circuit, policy, NOW)
 end
 return {code, a, b, c}

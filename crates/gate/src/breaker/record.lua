@@ -2,15 +2,9 @@
 -- KEYS[1]  the circuit, see rules.lua
 -- ARGV     policy, report (see circuit_report), now_us ('' = Redis' clock)
 -- Reply    {phase, generation, failures, watched, changed}
-local now = tonumber(ARGV[3])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
 local circuit, policy = circuit_read(KEYS[1]), circuit_policy(ARGV[1])
 local generation = circuit.generation
-if circuit_record(circuit, policy, circuit_report(ARGV[2]), now) then
-  circuit_write(KEYS[1], circuit, policy, now)
+if circuit_record(circuit, policy, circuit_report(ARGV[2]), NOW) then
+  circuit_write(KEYS[1], circuit, policy, NOW)
 end
-return circuit_recorded(circuit, policy, generation, now)
+return circuit_recorded(circuit, policy, generation, NOW)

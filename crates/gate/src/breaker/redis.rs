@@ -11,13 +11,17 @@ use crate::redis::reply::{integer, integers, small};
 use crate::redis::{Redis, Script};
 use crate::{Error, Key};
 
-static ADMIT: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("admit.lua")));
-static RECORD: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("record.lua")));
-static FORCE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("force.lua")));
-static VIEW: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("view.lua")));
+static ADMIT: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("admit.lua")));
+static RECORD: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("record.lua")));
+static FORCE: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("force.lua")));
+static VIEW: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("view.lua")));
 
 static LIST: Script = Script::new(include_str!("list.lua"));
-static ENROL: Script = Script::new(include_str!("enrol.lua"));
+static ENROL: Script = Script::new(concat!(include_str!("../redis/now.lua"), include_str!("enrol.lua")));
 
 /// Circuits that the list remembers, the latest ones.
 const MOST_LISTED: u32 = 10_000;

@@ -42,13 +42,11 @@ local function circuit_write(key, circuit, policy, now)
   for i, b in ipairs(circuit.window) do window[i] = string.format('%.0f:%.0f:%.0f:%.0f', b[1], b[2], b[3], b[4]) end
   for i, r in ipairs(circuit.reporters) do reporters[i] = string.format('%s:%.0f', r[1], r[2]) end
   for i, p in ipairs(circuit.probes) do probes[i] = string.format('%s:%.0f', p[1], p[2]) end
-  local text = function(number) return string.format('%.0f', number) end
-  redis.call('HSET', key, 'phase', text(circuit.phase), 'generation', text(circuit.generation), 'since', text(circuit.since),
-    'trips', text(circuit.trips), 'reason', text(circuit.reason), 'failures', text(circuit.failures), 'watched',
-    text(circuit.watched), 'window', table.concat(window, ','), 'reporters', table.concat(reporters, ','), 'until',
-    text(circuit.until_us), 'successes', text(circuit.successes), 'probes', table.concat(probes, ','))
-  local ttl_us = policy.ttl_us + math.max(circuit.until_us - now, 0)
-  redis.call('PEXPIRE', key, text(math.ceil(ttl_us / 1000)))
+  redis.call('HSET', key, 'phase', int(circuit.phase), 'generation', int(circuit.generation), 'since', int(circuit.since),
+    'trips', int(circuit.trips), 'reason', int(circuit.reason), 'failures', int(circuit.failures), 'watched',
+    int(circuit.watched), 'window', table.concat(window, ','), 'reporters', table.concat(reporters, ','), 'until',
+    int(circuit.until_us), 'successes', int(circuit.successes), 'probes', table.concat(probes, ','))
+  expire(key, policy.ttl_us + math.max(circuit.until_us - now, 0))
 end
 
 local function window_is_live(number, current)

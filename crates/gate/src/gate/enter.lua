@@ -1,4 +1,4 @@
--- May a call to this target go ahead? Circuit, rate and concurrency agree, or nothing is charged.
+-- May a call to this target go ahead? Rate, circuit and concurrency agree, or nothing is charged.
 -- Rules: breaker/circuit.rs, limiter/rules, semaphore/permits.rs.
 -- KEYS     the circuit, the limit, the permits: of one target, so of one slot
 -- ARGV     holder; circuit policy ('' = no breaker); permits (0 = no semaphore), lease_us;
@@ -10,6 +10,14 @@ local function operation(k, a)
   local holder, permits = ARGV[a], tonumber(ARGV[a + 2])
   local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 5] ~= '0'
 
+  local limits, slot, waits_for
+  if has_rate then
+    limits, slot, waits_for = earliest_of(rate_key, a + 4, 1)
+    if slot > NOW then
+      local refused = report(limits, slot, waits_for)
+      return {0, 1, refused[1], refused[2], refused[3], refused[4]}
+    end
+  end
   local circuit, policy, code, x, y, z
   if has_circuit then
     circuit, policy = circuit_read(circuit_key), circuit_policy(ARGV[a + 1])
@@ -19,14 +27,6 @@ local function operation(k, a)
   if permits > 0 then
     local is_free, retry_after = permit_check(permits_key, permits, NOW)
     if is_free == 0 then return {0, 3, retry_after} end
-  end
-  local limits, slot, waits_for
-  if has_rate then
-    limits, slot, waits_for = earliest_of(rate_key, a + 4, 1)
-    if slot > NOW then
-      local refused = report(limits, slot, waits_for)
-      return {0, 1, refused[1], refused[2], refused[3], refused[4]}
-    end
   end
 
   if code == 2 then

@@ -246,6 +246,13 @@ impl Gate {
         let Question { target, policy, rate, breaker, semaphore, holder } = question;
         let _together = self.inner.together_lock(target);
         let mut parts = Parts::default();
+        // Asked in the order of the script, so that both name the same part.
+        if let Some(ask) = rate {
+            let peek = self.inner.limiter.peek_without_redis(ask, degraded);
+            if !peek.is_allowed() {
+                return refused_by_rate(&peek);
+            }
+        }
         if let Some(breaker) = breaker {
             match breaker.admit_without_redis(target, degraded) {
                 Admission::Pass(pass) => parts.circuit = Some(pass),
@@ -261,11 +268,7 @@ impl Gate {
                 }
             }
         }
-        let decision = match rate {
-            Some(ask) if ask.cost() > ask.policy().capacity() => Some(Decision::never(0, ask.policy())),
-            Some(ask) => Some(self.inner.limiter.check_without_redis(ask, degraded)),
-            None => None,
-        };
+        let decision = rate.as_ref().map(|ask| self.inner.limiter.check_without_redis(ask, degraded));
         if let Some(decision) = &decision
             && !decision.is_allowed()
         {

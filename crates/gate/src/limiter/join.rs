@@ -51,8 +51,19 @@ impl Limiter {
 
     /// Without Redis.
     pub(crate) fn check_without_redis(&self, ask: &Ask, degraded: bool) -> Decision {
-        let limits = Limits(std::slice::from_ref(ask));
-        let (wait, now_us) = (Wait::AtMost(0), self.clock.now_us());
+        self.decide_without_redis(ask, Wait::AtMost(0), degraded)
+    }
+
+    /// Without Redis, counting nothing.
+    pub(crate) fn peek_without_redis(&self, ask: &Ask, degraded: bool) -> Decision {
+        self.decide_without_redis(ask, Wait::Peek, degraded)
+    }
+
+    fn decide_without_redis(&self, ask: &Ask, wait: Wait, degraded: bool) -> Decision {
+        if ask.cost > ask.policy.capacity() {
+            return Decision::never(0, &ask.policy);
+        }
+        let (limits, now_us) = (Limits(std::slice::from_ref(ask)), self.clock.now_us());
         if degraded {
             return self.decide_alone(&limits, wait, now_us).into_decision();
         }

@@ -2,10 +2,4 @@
 -- KEYS[1]  the record, see rules.lua
 -- ARGV     owner, lease_us, now_us ('' in production: Redis' own clock decides)
 -- Reply    {1, fence} won | {0, retry_after_us} in progress | {2, result} done
-local now = tonumber(ARGV[3])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
-return {once_claim(KEYS[1], ARGV[1], tonumber(ARGV[2]), now)}
+return {once_claim(KEYS[1], ARGV[1], tonumber(ARGV[2]), NOW)}

@@ -8,10 +8,14 @@ use crate::redis::reply::integer;
 use crate::redis::{Redis, Script};
 use crate::{Error, Holder, Key};
 
-static CLAIM: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("claim.lua")));
-static RENEW: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("renew.lua")));
-static COMPLETE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("complete.lua")));
-static ABANDON: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("abandon.lua")));
+static CLAIM: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("claim.lua")));
+static RENEW: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("renew.lua")));
+static COMPLETE: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("complete.lua")));
+static ABANDON: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("abandon.lua")));
 
 const KIND: &str = "once";
 

@@ -3,14 +3,10 @@
 -- The key outlives what it says, so that fences grow even if the clock of a new primary is a little behind.
 local ONCE_REMEMBER_US = 600000000
 
-local function once_text(number)
-  return string.format('%.0f', number)
-end
-
 local function once_write(key, phase, owner, fence, until_us, result, now)
-  redis.call('HSET', key, 'phase', phase, 'owner', owner, 'fence', once_text(fence), 'until', once_text(until_us),
+  redis.call('HSET', key, 'phase', phase, 'owner', owner, 'fence', int(fence), 'until', int(until_us),
     'result', result)
-  redis.call('PEXPIRE', key, once_text(math.ceil((math.max(until_us - now, 0) + ONCE_REMEMBER_US) / 1000)))
+  expire(key, math.max(until_us - now, 0) + ONCE_REMEMBER_US)
 end
 
 -- 1, fence: won | 0, retry_after_us: in progress | 2, result: done

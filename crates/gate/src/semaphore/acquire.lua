@@ -2,12 +2,6 @@
 -- KEYS[1]  the permits, see rules.lua
 -- ARGV     limit, lease_us, holder, now_us ('' in production: Redis' own clock decides)
 -- Reply    {1} taken | {0, retry_after_us} all are held
-local now = tonumber(ARGV[4])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
-local code, retry_after_us = permit_check(KEYS[1], tonumber(ARGV[1]), now)
-if code == 1 then permit_add(KEYS[1], ARGV[3], tonumber(ARGV[2]), now) end
+local code, retry_after_us = permit_check(KEYS[1], tonumber(ARGV[1]), NOW)
+if code == 1 then permit_add(KEYS[1], ARGV[3], tonumber(ARGV[2]), NOW) end
 return {code, retry_after_us}

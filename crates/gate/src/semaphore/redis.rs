@@ -6,11 +6,16 @@ use crate::redis::reply::{integer, integers, small};
 use crate::redis::{Arg, Redis, Script};
 use crate::{Error, Holder, Key};
 
-static ACQUIRE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("acquire.lua")));
-static RENEW: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("renew.lua")));
-static RELEASE: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("release.lua")));
-static ADOPT: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("adopt.lua")));
-static HELD: Script = Script::new(concat!(include_str!("rules.lua"), include_str!("held.lua")));
+static ACQUIRE: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("acquire.lua")));
+static RENEW: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("renew.lua")));
+static RELEASE: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("release.lua")));
+static ADOPT: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("adopt.lua")));
+static HELD: Script =
+    Script::new(concat!(include_str!("../redis/now.lua"), include_str!("rules.lua"), include_str!("held.lua")));
 
 /// The kind in a semaphore's key.
 pub(crate) const KIND: &str = "sem";
