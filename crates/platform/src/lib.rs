@@ -6,6 +6,7 @@
 //! | [`db`] | SQLite and PostgreSQL, migrations compiled in |
 //! | [`health`] | what this process depends on, and whether it can do its job |
 //! | [`http`] | extractors and pages that answer bad input with a problem |
+//! | [`http_client`] | the only way out: calls to strangers' addresses, guarded, bounded, pooled |
 //! | [`http_server`] | the only place that accepts connections: limits, timeouts, drain |
 //! | [`id`] | prefixed, time-sortable ids |
 //! | [`problem`] | `application/problem+json`, the one shape of an error on the wire |
@@ -17,6 +18,7 @@ pub mod config;
 pub mod db;
 pub mod health;
 pub mod http;
+pub mod http_client;
 pub mod http_server;
 pub mod id;
 pub mod problem;

@@ -1,0 +1,225 @@
+//! The only way out: calls to addresses that strangers chose.
+//!
+//! What always holds: the address checked is the address dialled, at every connect. One deadline spans name, connection,
+//! TLS, request and answer. At most 192 KiB are read for an answer and 16 KiB of its body kept, as they came. Nothing
+//! follows a redirect or asks a proxy. A dropped call closes its connection.
+//!
+//! # Sent twice
+//! A call goes out a second time, once, over a fresh connection, only if it went over an idle connection that ended
+//! without one byte of an answer (the receiver had closed it meanwhile), or if the receiver said it did not take it.
+//! The receiver may then see it twice, with the same `webhook-id`; `Answer::is_resent` tells.
+
+pub mod address;
+mod connect;
+mod error;
+mod exchange;
+mod header;
+pub mod metrics;
+mod pool;
+mod refused;
+mod resolve;
+mod retry_after;
+mod target;
+mod tls;
+mod wire;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+pub use error::{CallError, Phase};
+pub use header::check_header;
+use http::{
+    HeaderMap, StatusCode,
+    header::{HeaderName, HeaderValue},
+};
+pub use refused::Refused;
+pub use resolve::Dns;
+pub use target::Target;
+pub use tls::{TlsFiles, TlsIdentity};
+use tokio::time::timeout;
+
+use self::{
+    connect::{Connector, Progress},
+    exchange::{Connection, Failure, Reply},
+    pool::{Key, Pool},
+};
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Dev mode: loopback and private addresses may be dialled.
+    pub allow_private: bool,
+    /// Where this process listens; never dialled, in no mode.
+    pub own_listeners: Vec<SocketAddr>,
+    pub dns: Dns,
+    pub dns_timeout: Duration,
+    /// For all addresses of a host together, and once more for TLS.
+    pub connect_timeout: Duration,
+    /// Shorter than receivers keep connections: Node closes after 5 s, balancers after 60 s.
+    pub idle_timeout: Duration,
+    pub max_idle_per_host: usize,
+    /// Over all hosts.
+    pub max_idle: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            allow_private: false,
+            own_listeners: Vec::new(),
+            dns: Dns::System,
+            dns_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(4),
+            max_idle_per_host: 128,
+            max_idle: 10_000,
+        }
+    }
+}
+
+/// One POST.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    pub target: &'a Target,
+    /// Checked with [`check_header`] when they were written, and the caller's own.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    pub body: Bytes,
+    /// Over everything: name, connection, TLS, request, headers and body of the answer.
+    pub deadline: Duration,
+    pub tls: Option<&'a Arc<TlsIdentity>>,
+}
+
+/// What came back, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// At most 64 KiB.
+    pub headers: HeaderMap,
+    /// At most 16 KiB, as it came over the wire: never decompressed.
+    pub body: Bytes,
+    pub is_truncated: bool,
+    /// At most a day.
+    pub retry_after: Option<Duration>,
+    /// The call went out twice; see the module's first page.
+    pub is_resent: bool,
+}
+
+/// Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct HttpClient(Arc<Inner>);
+
+struct Inner {
+    connector: Connector,
+    pool: Arc<Pool>,
+}
+
+impl HttpClient {
+    pub fn new(config: Config) -> Self {
+        let pool = Pool::new(config.idle_timeout, config.max_idle, config.max_idle_per_host);
+        HttpClient(Arc::new(Inner { connector: Connector::new(&config), pool }))
+    }
+
+    pub async fn post(&self, call: Call<'_>) -> Result<Answer, CallError> {
+        let progress = Progress::new();
+        let result = match timeout(call.deadline, Box::pin(self.0.send(&call, &progress))).await {
+            Ok(result) => result,
+            Err(_) => Err(CallError::Timeout { phase: progress.phase(), after: call.deadline }),
+        };
+        if let Err(CallError::Refused(refused)) = &result {
+            ::metrics::counter!(metrics::REFUSED, "code" => refused.code).increment(1);
+        }
+        result
+    }
+
+    /// Connections that wait for a next call.
+    pub fn idle(&self) -> usize {
+        self.0.pool.idle()
+    }
+}
+
+impl Inner {
+    async fn send(&self, call: &Call<'_>, progress: &Progress) -> Result<Answer, CallError> {
+        if let Some((name, _)) = call.headers.iter().find(|(name, _)| header::is_framing(name)) {
+            return Err(Refused::new("header_forbidden", format!("{name} is set by the client itself")).into());
+        }
+        let identity = call.tls.map(|identity| identity.digest);
+        let key = Key { origin: Arc::clone(&call.target.origin), identity };
+        let mut is_resent = false;
+        if let Some(connection) = self.idle_connection(&key).await {
+            progress.enter(Phase::Answer);
+            ::metrics::counter!(metrics::REUSED).increment(1);
+            match self.exchange(connection, &key, call, progress).await {
+                Ok(reply) => return Ok(answer(reply, is_resent)),
+                Err(failure) if failure.is_unsent || failure.is_silent => {
+                    is_resent = !failure.is_unsent;
+                    ::metrics::counter!(metrics::RESENT).increment(1);
+                }
+                Err(failure) => return Err(failure.error),
+            }
+        }
+        let connection = self.open(call, progress).await?;
+        if let Connection::Http2(connection) = &connection {
+            self.pool.share(key.clone(), connection.clone());
+        }
+        progress.enter(Phase::Answer);
+        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
+        Ok(answer(reply, is_resent))
+    }
+
+    async fn idle_connection(&self, key: &Key) -> Option<Connection> {
+        while let Some(connection) = self.pool.take(key) {
+            match connection {
+                Connection::Http1(mut connection) => {
+                    if connection.is_usable().await {
+                        return Some(Connection::Http1(connection));
+                    }
+                }
+                shared @ Connection::Http2(_) => return Some(shared),
+            }
+        }
+        None
+    }
+
+    async fn open(&self, call: &Call<'_>, progress: &Progress) -> Result<Connection, CallError> {
+        let mut opened = self.connector.open(call.target, call.tls, progress).await;
+        if let Err(CallError::Connect(error)) = &opened
+            && is_out_of_descriptors(error)
+        {
+            self.pool.evict_half();
+            opened = self.connector.open(call.target, call.tls, progress).await;
+        }
+        let connection = Connection::start(opened?).await?;
+        let protocol = if matches!(connection, Connection::Http1(_)) { "http1" } else { "http2" };
+        ::metrics::counter!(metrics::CONNECTIONS, "protocol" => protocol).increment(1);
+        Ok(connection)
+    }
+
+    async fn exchange(
+        &self,
+        connection: Connection,
+        key: &Key,
+        call: &Call<'_>,
+        progress: &Progress,
+    ) -> Result<Reply, Failure> {
+        match connection {
+            Connection::Http1(mut connection) => {
+                let reply = connection.exchange(call, progress).await?;
+                if connection.is_usable().await {
+                    self.pool.park(key.clone(), connection);
+                }
+                Ok(reply)
+            }
+            Connection::Http2(mut connection) => connection.exchange(call, progress).await,
+        }
+    }
+}
+
+fn answer(reply: Reply, is_resent: bool) -> Answer {
+    let Reply { status, headers, body, is_truncated, .. } = reply;
+    let retry_after = retry_after::retry_after(&headers, time::OffsetDateTime::now_utc);
+    Answer { status, headers, body, is_truncated, retry_after, is_resent }
+}
+
+/// Too many open files, in this process or in all.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
