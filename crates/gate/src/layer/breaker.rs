@@ -1,11 +1,11 @@
 //! A circuit breaker around a service.
 
 use std::future::Future;
-use std::marker::PhantomData;
 
 use tower::Layer;
 
 use super::Refused;
+use super::classify::{By, Classify, ErrIsFailure};
 use super::guarded::{Guard, Guarded};
 use crate::Key;
 use crate::breaker::{Admission, Breaker, Outcome, Pass};
@@ -60,44 +60,7 @@ impl<K> BreakerLayer<K> {
     where
         C: Fn(&Result<Response, Failure>) -> Outcome,
     {
-        BreakerLayer { breaker: self.breaker, key: self.key, classify: By { judge: classify, of: PhantomData } }
-    }
-}
-
-/// What a result says about the target.
-pub trait Classify<Response, Failure>: Clone + Send + 'static {
-    fn outcome(&self, result: &Result<Response, Failure>) -> Outcome;
-}
-
-/// Every `Err` is a failure.
-#[derive(Clone, Copy, Debug)]
-pub struct ErrIsFailure;
-
-impl<Response, Failure> Classify<Response, Failure> for ErrIsFailure {
-    fn outcome(&self, result: &Result<Response, Failure>) -> Outcome {
-        if result.is_ok() { Outcome::Success } else { Outcome::Failure }
-    }
-}
-
-/// A closure that judges.
-#[derive(Debug)]
-pub struct By<C, Response, Failure> {
-    judge: C,
-    of: PhantomData<fn(Response, Failure)>,
-}
-
-impl<C: Clone, Response, Failure> Clone for By<C, Response, Failure> {
-    fn clone(&self) -> Self {
-        By { judge: self.judge.clone(), of: PhantomData }
-    }
-}
-
-impl<C, Response: 'static, Failure: 'static> Classify<Response, Failure> for By<C, Response, Failure>
-where
-    C: Fn(&Result<Response, Failure>) -> Outcome + Clone + Send + 'static,
-{
-    fn outcome(&self, result: &Result<Response, Failure>) -> Outcome {
-        (self.judge)(result)
+        BreakerLayer { breaker: self.breaker, key: self.key, classify: By::new(classify) }
     }
 }
 
@@ -112,7 +75,7 @@ impl<S, K: Clone, C: Clone> Layer<S> for BreakerLayer<K, C> {
 impl<Request, Response, Failure, K, C> Guard<Request, Response, Failure> for BreakerLayer<K, C>
 where
     K: Fn(&Request) -> Option<Key> + Clone + Send + Sync + 'static,
-    C: Classify<Response, Failure> + Sync,
+    C: Classify<Response, Failure>,
 {
     type Held = Pass;
 

@@ -7,7 +7,9 @@
 //! ignored for the breaker. What is held is held until the response's head is there, not until its body has ended.
 
 mod breaker;
+mod classify;
 mod concurrency;
+mod gate;
 mod guarded;
 mod rate;
 
@@ -17,8 +19,10 @@ mod tests;
 use std::time::Duration;
 
 pub use self::breaker::BreakerLayer;
+pub use self::classify::{By, Classify, ErrIsFailure};
 pub use self::concurrency::ConcurrencyLayer;
-pub use self::guarded::Guarded;
+pub use self::gate::GateLayer;
+pub use self::guarded::{Guard, Guarded};
 pub use self::rate::RateLimitLayer;
 
 /// Why a call was not made.

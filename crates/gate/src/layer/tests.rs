@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore as Gate;
+use tokio::sync::Semaphore as Slots;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::{BreakerLayer, ConcurrencyLayer, Error, RateLimitLayer, Refused};
+use super::{BreakerLayer, ConcurrencyLayer, Error, GateLayer, RateLimitLayer, Refused};
 use crate::breaker::{Breaker, Force, Outcome, Policy, State};
+use crate::gate::{self, Gate};
 use crate::limiter::{self, Algorithm, Limiter};
 use crate::semaphore::{self, Semaphore};
 use crate::{Backend, Key};
@@ -106,6 +107,40 @@ async fn a_used_up_limit_refuses_with_the_time_to_wait() {
     assert!(matches!(refused, Refused::Rate { retry_after: Some(_), degraded: false }), "{refused:?}");
 }
 
+#[tokio::test]
+async fn the_gate_guards_by_all_three_and_says_which_refused() {
+    let gate = Gate::new(&Backend::memory());
+    let policy = gate::Policy::default()
+        .rate(limiter::Policy::new(Algorithm::Gcra, 7, Duration::from_hours(1)).unwrap())
+        .circuit(Policy::default())
+        .concurrency(semaphore::Policy::new(1, Duration::from_secs(30)).unwrap());
+    let layer =
+        GateLayer::new(gate.clone(), policy, |_: &Option<u16>| Some(key("t"))).classify(|result: &Result<u16, ()>| {
+            if matches!(result, Ok(200)) { Outcome::Success } else { Outcome::Failure }
+        });
+    let mut service = layer.layer(service_fn(async |status: Option<u16>| match status {
+        Some(status) => Ok::<u16, ()>(status),
+        None => std::future::pending().await,
+    }));
+    let mut hanging = Box::pin(service.clone().oneshot(None));
+    assert!(futures_util::poll!(&mut hanging).is_pending());
+    let refused = service.ready().await.unwrap().call(Some(200)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::Concurrency { .. }))), "{refused:?}");
+    drop(hanging);
+    while gate.semaphore().held(&key("t")).await > 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..5 {
+        service.ready().await.unwrap().call(Some(500)).await.unwrap();
+    }
+    let refused = service.ready().await.unwrap().call(Some(200)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::Circuit { .. }))), "{refused:?}");
+    gate.breaker().automatic(&key("t")).await.unwrap();
+    service.ready().await.unwrap().call(Some(200)).await.unwrap();
+    let refused = service.ready().await.unwrap().call(Some(200)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refused::Rate { .. }))), "seven calls were counted: {refused:?}");
+}
+
 /// A service with one slot, which `poll_ready` reserves, as tower's own concurrency limit does.
 #[derive(Debug)]
 struct OneSlot {
@@ -114,7 +149,7 @@ struct OneSlot {
 }
 
 impl OneSlot {
-    fn new(slots: &Arc<Gate>) -> Self {
+    fn new(slots: &Arc<Slots>) -> Self {
         OneSlot { slots: tokio_util::sync::PollSemaphore::new(Arc::clone(slots)), slot: None }
     }
 }
@@ -145,7 +180,7 @@ impl Service<()> for OneSlot {
 
 #[tokio::test]
 async fn the_ready_clone_makes_the_call_and_a_refusal_gives_readiness_back() {
-    let (breaker, slots) = (breaker(), Arc::new(Gate::new(1)));
+    let (breaker, slots) = (breaker(), Arc::new(Slots::new(1)));
     let mut service = BreakerLayer::new(breaker.clone(), |_: &()| Some(key("t"))).layer(OneSlot::new(&slots));
     service.ready().await.unwrap().call(()).await.unwrap();
     assert_eq!(slots.available_permits(), 1);
