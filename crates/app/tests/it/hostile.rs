@@ -110,8 +110,10 @@ fn slow_and_silent_connections_are_closed_while_others_are_served() {
     let open = || Connection::open(tidegate.addr()).unwrap();
     let mut silent: Vec<Connection> = (0..200).map(|_| open()).collect();
     let mut dripping: Vec<Connection> = (0..200).map(|_| open()).collect();
-    for connection in &mut dripping {
-        connection.send(b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\nx-slow: ").unwrap();
+    for (number, connection) in dripping.iter_mut().enumerate() {
+        // Half of them were good citizens once.
+        let before: &[u8] = if number % 2 == 0 { b"" } else { b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\n\r\n" };
+        connection.send(&[before, b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\nx-slow: "].concat()).unwrap();
     }
     let mut slowest = Duration::ZERO;
     wait_until(Duration::from_secs(10), "every slow connection to be closed", || {
