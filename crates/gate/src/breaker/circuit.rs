@@ -6,8 +6,9 @@
 //!
 //! `check` only reads and `take_probe` only writes, so that a gate can ask every primitive first and charge last.
 
-use super::policy::{MAX_QUORUM, Policy};
-use super::window::{Counts, Past, Window};
+use super::closed::Closed;
+use super::policy::Policy;
+use super::window::{Counts, Past};
 use crate::holder::Holder;
 
 /// Callers refused because all probes are out should look again soon: a probe usually ends long before its lease.
@@ -38,17 +39,6 @@ impl Default for Phase {
     fn default() -> Self {
         Phase::Closed(Closed::default())
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Closed {
-    /// In a row, over the fleet.
-    failures: u32,
-    window: Window,
-    /// When the window got its first call after being empty.
-    watched_us: u64,
-    /// Who brought bad news, and when last: one process with a broken network is not a broken target.
-    reporters: Vec<(Holder, u64)>,
 }
 
 /// A probe is a leased holder: a caller that is killed or hangs gives its place back when the lease ends.
@@ -177,8 +167,8 @@ impl Circuit {
         match &self.phase {
             Phase::Closed(closed) => Check::Pass {
                 generation: self.generation,
-                failures: closed.failures,
-                watched: closed.failures > 0 || !closed.window.is_empty(policy.bucket_us(), now_us),
+                failures: closed.failures(),
+                watched: closed.is_watched(policy, now_us),
             },
             Phase::Open { until_us } if self.since_us <= now_us && now_us < *until_us => {
                 Check::Reject { retry_after_us: until_us - now_us, reason: self.reason }
@@ -335,8 +325,8 @@ impl Circuit {
         }
         match &self.phase {
             Phase::Closed(closed) => {
-                snapshot.failures = closed.failures;
-                snapshot.counts = closed.window.total(policy.bucket_us(), now_us);
+                snapshot.failures = closed.failures();
+                snapshot.counts = closed.counts(policy, now_us);
             }
             Phase::HalfOpen { successes, probes } => {
                 snapshot.successes = *successes;
@@ -345,62 +335,6 @@ impl Circuit {
             Phase::Open { .. } | Phase::Forced { .. } => (),
         }
         snapshot
-    }
-}
-
-impl Closed {
-    /// Counts a report, and says why the circuit must open, if it must. Only bad news opens it.
-    fn count(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Option<Reason> {
-        let width_us = policy.bucket_us();
-        if self.window.is_empty(width_us, now_us) {
-            self.watched_us = now_us;
-        }
-        for past in &report.past {
-            self.window.add(width_us, now_us, past.age, Counts { calls: past.calls, failures: 0, slow: 0 });
-            self.failures = 0;
-        }
-        let failed = match report.outcome {
-            Outcome::Ignored => return None,
-            Outcome::Success => false,
-            Outcome::Failure => true,
-        };
-        self.failures = if failed { self.failures + 1 } else { 0 };
-        self.window.add(width_us, now_us, 0, Counts { calls: 1, failures: failed.into(), slow: report.slow.into() });
-        if !failed && !report.slow {
-            return None;
-        }
-        self.heard_from(policy, report.reporter, now_us);
-        self.verdict(policy, now_us)
-    }
-
-    /// Keeps as many reporters as the largest quorum needs, the latest ones.
-    fn heard_from(&mut self, policy: &Policy, reporter: Holder, now_us: u64) {
-        self.reporters
-            .retain(|(known, at_us)| *known != reporter && *at_us <= now_us && now_us - at_us < policy.window_us);
-        if self.reporters.len() >= MAX_QUORUM as usize {
-            self.reporters.remove(0);
-        }
-        self.reporters.push((reporter, now_us));
-    }
-
-    fn verdict(&self, policy: &Policy, now_us: u64) -> Option<Reason> {
-        if self.reporters.len() < policy.quorum as usize {
-            return None;
-        }
-        if self.failures >= policy.failures {
-            return Some(Reason::ConsecutiveFailures);
-        }
-        if now_us.saturating_sub(self.watched_us) < policy.gather_us {
-            return None;
-        }
-        let total = self.window.total(policy.bucket_us(), now_us);
-        if policy.reaches_failure_rate(total) {
-            Some(Reason::FailureRate)
-        } else if policy.reaches_slow_rate(total) {
-            Some(Reason::SlowRate)
-        } else {
-            None
-        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! probes. A circuit that was open stays open to the end of its time. A report for a pass that Redis gave is dropped.
 
 mod circuit;
+mod closed;
 mod join;
 mod ledger;
 mod memory;

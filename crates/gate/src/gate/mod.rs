@@ -243,7 +243,7 @@ impl Gate {
 
     /// Without Redis: each part decides here, the one that cannot be undone last.
     fn enter_alone(&self, question: &Question<'_>, degraded: bool) -> Entry {
-        let Question { target, policy, rate, breaker, semaphore, holder } = question;
+        let Question { target, policy, rate, breaker, semaphore, .. } = question;
         let _together = self.inner.together_lock(target);
         let mut parts = Parts::default();
         // Asked in the order of the script, so that both name the same part.
@@ -260,7 +260,7 @@ impl Gate {
             }
         }
         if let Some(semaphore) = semaphore {
-            match semaphore.acquire_without_redis(target, *holder) {
+            match semaphore.acquire_without_redis(target) {
                 Acquired::Permit(permit) => parts.permit = Some(permit),
                 Acquired::Full { retry_after, degraded } => {
                     self.give_back(question, parts);

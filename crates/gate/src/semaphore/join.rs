@@ -13,8 +13,9 @@ impl Semaphore {
         self.answer(key, holder, Check::Pass, true, asked_us)
     }
 
-    /// Without Redis.
-    pub(crate) fn acquire_without_redis(&self, key: &Key, holder: Holder) -> Acquired {
+    /// Without Redis, under an id that Redis never heard: one it may have heard is being given back there.
+    pub(crate) fn acquire_without_redis(&self, key: &Key) -> Acquired {
+        let holder = Holder::random();
         let share = match &self.inner.shared {
             Some(_) => self.policy.share(self.inner.fallback.replicas()),
             None => self.policy,

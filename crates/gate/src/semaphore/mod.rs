@@ -104,8 +104,8 @@ impl Semaphore {
 
     /// Takes a permit if one is free.
     pub async fn try_acquire(&self, key: &Key) -> Acquired {
-        let (holder, now_us) = (Holder::random(), self.inner.clock.now_us());
         if let Some(shared) = &self.inner.shared {
+            let (holder, now_us) = (Holder::random(), self.inner.clock.now_us());
             let unheard = Unheard::new(self, key, holder);
             let asked =
                 self.inner.fallback.attempt("semaphore_acquire", shared.acquire(key, &self.policy, holder)).await;
@@ -119,12 +119,7 @@ impl Semaphore {
                 None => drop(unheard),
             }
         }
-        let share = match &self.inner.shared {
-            Some(_) => self.policy.share(self.inner.fallback.replicas()),
-            None => self.policy,
-        };
-        let check = self.inner.local.acquire(key, &share, holder, now_us);
-        self.answer(key, holder, check, false, now_us)
+        self.acquire_without_redis(key)
     }
 
     /// Waits for a permit, at most this long. Dropping the future is safe.

@@ -5,6 +5,7 @@
 
 mod breaker;
 mod cluster;
+mod degraded;
 mod gone;
 mod line;
 mod stalled;

@@ -1,0 +1,129 @@
+//! Breaker, semaphore and once when Redis goes and comes: what each process does alone, and what it never does.
+
+use std::time::Duration;
+
+use gate::breaker::{Admission, Breaker, Outcome, Policy as Circuits, Settings};
+use gate::once::{Claimed, Once, Policy as Claims};
+use gate::redis::Status;
+use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
+use gate::{Backend, Key};
+use testkit::redis::Server;
+
+use super::backend;
+use crate::backends::{key, until};
+
+const LONG: Duration = Duration::from_secs(30);
+
+async fn connected(server: &Server) -> Backend {
+    let backend = backend(&server.url(), Duration::from_millis(500));
+    until(LONG, "Redis", async || backend.connection() == Some(Status::Connected)).await;
+    backend
+}
+
+fn breaker(backend: &Backend, settings: &Settings) -> Breaker {
+    Breaker::new(backend, Circuits::new(settings).unwrap_or_default())
+}
+
+async fn pass(breaker: &Breaker, target: &Key) -> gate::breaker::Pass {
+    match breaker.admit(target).await {
+        Admission::Pass(pass) => pass,
+        reject @ Admission::Reject { .. } => panic!("expected a pass, got {reject:?}"),
+    }
+}
+
+/// A circuit that the fleet opened stays open without Redis; a report for a pass of Redis' is no report here.
+#[tokio::test]
+async fn without_redis_an_open_circuit_stays_open_and_reports_go_to_whoever_gave_the_pass() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server).await;
+    let breaker = breaker(&backend, &Settings { refresh: Duration::ZERO, ..Settings::default() });
+    let (failing, fine) = (key("failing"), key("fine"));
+    for _ in 0..5 {
+        pass(&breaker, &failing).await.record(Outcome::Failure).await;
+    }
+    assert!(matches!(breaker.admit(&failing).await, Admission::Reject { degraded: false, .. }));
+    let mut by_redis = Vec::new();
+    for _ in 0..10 {
+        by_redis.push(pass(&breaker, &fine).await);
+    }
+    server.kill();
+    let answer = breaker.admit(&failing).await;
+    assert!(matches!(answer, Admission::Reject { degraded: true, .. }), "{answer:?}");
+    for pass in by_redis {
+        pass.record(Outcome::Failure).await;
+    }
+    assert_eq!(breaker.view(&fine).await.failures, 0, "ten failures of passes that Redis gave");
+    for _ in 0..5 {
+        let pass = pass(&breaker, &fine).await;
+        assert!(pass.is_degraded());
+        pass.record(Outcome::Failure).await;
+    }
+    let answer = breaker.admit(&fine).await;
+    assert!(matches!(answer, Admission::Reject { degraded: true, .. }), "this process found out by itself: {answer:?}");
+    backend.shutdown().await;
+}
+
+/// Pitfall 20: of two replicas with a quorum of two, the one whose calls all fail stops alone.
+#[tokio::test]
+async fn with_a_quorum_a_replica_in_trouble_stops_alone() {
+    let server = testkit::need!(Server::start());
+    let backends = [connected(&server).await, connected(&server).await];
+    for backend in &backends {
+        until(LONG, "both replicas", async || backend.fallback().replicas() == 2).await;
+    }
+    let settings = Settings { quorum: 2, refresh: Duration::ZERO, ..Settings::default() };
+    let [broken, healthy] = backends.each_ref().map(|backend| breaker(backend, &settings));
+    let target = key("t");
+    for _ in 0..5 {
+        pass(&broken, &target).await.record(Outcome::Failure).await;
+    }
+    assert!(matches!(broken.admit(&target).await, Admission::Reject { .. }), "its own circuit is open");
+    for _ in 0..20 {
+        pass(&healthy, &target).await.record(Outcome::Success).await;
+    }
+    for _ in 0..5 {
+        pass(&healthy, &target).await.record(Outcome::Failure).await;
+    }
+    assert!(matches!(healthy.admit(&target).await, Admission::Reject { .. }), "two of two have seen it fail");
+    for backend in &backends {
+        backend.shutdown().await;
+    }
+}
+
+/// Permits given without Redis are counted in it when it is back, so the fleet does not hold twice the limit.
+#[tokio::test]
+async fn permits_given_without_redis_are_counted_when_it_is_back() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server).await;
+    let semaphore = Semaphore::new(&backend, Permits::new(2, Duration::from_secs(3)).unwrap());
+    server.kill();
+    let Acquired::Permit(first) = semaphore.try_acquire(&key("a")).await else { panic!("two are free") };
+    let Acquired::Permit(_second) = semaphore.try_acquire(&key("a")).await else { panic!("one is free") };
+    assert!(first.is_degraded());
+    server.restart();
+    until(LONG, "Redis to know of both", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "2").await;
+    until(LONG, "Redis to decide", async || !backend.fallback().is_active()).await;
+    let third = semaphore.try_acquire(&key("a")).await;
+    assert!(matches!(third, Acquired::Full { .. }), "{third:?}");
+    assert!(first.release().await);
+    until(LONG, "Redis to know of the release", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "1").await;
+    backend.shutdown().await;
+}
+
+/// Pitfall 22: a fence never repeats, not even when Redis forgot everything.
+#[tokio::test]
+async fn fences_grow_across_an_emptied_redis_and_claims_stay_with_whoever_gave_them() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server).await;
+    let once = Once::new(&backend, Claims::new(LONG, LONG).unwrap());
+    let Claimed::Won(first) = once.claim(&key("a")).await else { panic!("nobody claimed it") };
+    server.cli(&["FLUSHALL"]);
+    let Claimed::Won(second) = once.claim(&key("a")).await else { panic!("nobody is known to have claimed it") };
+    assert!(second.fence() > first.fence());
+    assert!(!first.complete("first").await.unwrap(), "the name is another's now");
+    server.kill();
+    assert!(second.complete("second").await.is_err(), "Redis gave the claim, and only Redis can end it");
+    let Claimed::Won(local) = once.claim(&key("a")).await else { panic!("this process knows of no claim") };
+    assert!(local.is_degraded() && local.complete("local").await.unwrap());
+    backend.shutdown().await;
+}
