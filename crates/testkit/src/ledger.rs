@@ -34,7 +34,7 @@ pub(crate) fn used(server: Server) {
 pub fn skip(unavailable: &Unavailable) {
     let test = test_name();
     assert!(env::var("CI").as_deref() != Ok("true"), "{unavailable} (CI=true: a skipped test is a failed test)");
-    append(&["skipped", unavailable.server.name(), &test, &unavailable.reason]);
+    append(&["skipped", unavailable.what, &test, &unavailable.reason]);
     say(&format!("skipped {test}: {unavailable}"));
 }
 

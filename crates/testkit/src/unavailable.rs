@@ -33,19 +33,25 @@ impl Server {
 
 #[derive(Clone, Debug)]
 pub struct Unavailable {
-    pub server: Server,
+    /// The server or program, as people write it.
+    pub what: &'static str,
     pub reason: String,
 }
 
 impl Unavailable {
     pub fn new(server: Server, reason: impl fmt::Display) -> Unavailable {
-        Unavailable { server, reason: reason.to_string() }
+        Unavailable::program(server.name(), reason)
+    }
+
+    /// For what a test needs that is no server, such as another language's library.
+    pub fn program(what: &'static str, reason: impl fmt::Display) -> Unavailable {
+        Unavailable { what, reason: reason.to_string() }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} is not available: {}", self.server.name(), self.reason)
+        write!(out, "{} is not available: {}", self.what, self.reason)
     }
 }
 
