@@ -76,6 +76,11 @@ async fn list_tenants(
 ) -> Result<Json<Page<Tenant>>, Problem> {
     caller.require_admin()?;
     let limit = page.limit()?;
+    if let Some(after) = &page.after
+        && tenancy.store().tenant(after).await?.is_none()
+    {
+        return Err(Problem::invalid("after", "this tenant was deleted meanwhile: start again from the first page"));
+    }
     let rows = tenancy.store().tenants(page.after.as_deref(), limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |tenant| &tenant.id)))
 }
