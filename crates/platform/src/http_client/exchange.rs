@@ -8,7 +8,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::{Arc, Weak},
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -27,14 +27,14 @@ use tokio::task::JoinSet;
 use super::{
     Call, CallError, Phase,
     connect::{Opened, Progress},
-    wire::{Meter, Stream},
+    wire::{self, Meter, Stream},
 };
 
 /// Of the answer's body this much is kept ..
 const KEPT: usize = 16 << 10;
 /// .. and this much is read before the connection is given up instead of used again.
 const READ: usize = 64 << 10;
-const LONGEST_HEAD: usize = 64 << 10;
+const LONGEST_HEAD: usize = 32 << 10;
 const MOST_HEADERS: usize = 100;
 const HTTP2_PING: Duration = Duration::from_secs(10);
 
@@ -111,22 +111,21 @@ impl Connection {
 
 impl Http1 {
     /// Looks at the socket: has the receiver closed it, or sent something nobody asked for?
-    pub(super) async fn is_usable(&mut self) -> bool {
-        poll_fn(|context| {
-            if let Some(driver) = &mut self.driver
-                && Pin::new(driver).poll(context).is_ready()
-            {
-                self.driver = None;
-            }
-            let is_usable = self.driver.is_some() && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(())));
-            Poll::Ready(is_usable)
-        })
-        .await
+    ///
+    /// Nobody is to be woken by an idle connection; a waker left in it would keep the memory of its last task alive.
+    pub(super) fn is_usable(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Some(driver) = &mut self.driver
+            && Pin::new(driver).poll(&mut context).is_ready()
+        {
+            self.driver = None;
+        }
+        self.driver.is_some() && matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(())))
     }
 
     /// Leaves the connection usable only if the answer was read to its end.
     pub(super) async fn exchange(&mut self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
-        let read_before = self.meter.renew(1);
+        let read_before = self.meter.allow(wire::HEAD);
         let Http1 { sender, driver, meter } = self;
         let sending = sender.try_send_request(request(call, Version::HTTP_11));
         let response = drive(driver, sending).await.map_err(|refusal| {
@@ -134,6 +133,7 @@ impl Http1 {
             failure(refusal, is_silent)
         })?;
         progress.enter(Phase::Body);
+        meter.allow(wire::BODY);
         let reply = drive(driver, read(response)).await;
         if !reply.is_clean {
             *driver = None;
@@ -153,7 +153,8 @@ impl Http2 {
     }
 
     pub(super) async fn exchange(&mut self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
-        let read_before = self.meter.renew(self.holders() as u64);
+        // The others' answers come over the same wire.
+        let read_before = self.meter.allow((wire::HEAD + wire::BODY) * self.holders() as u64);
         let sent = self.sender.try_send_request(request(call, Version::HTTP_2)).await;
         let response = sent.map_err(|refusal| {
             let is_silent = self.meter.read() == read_before;

@@ -31,7 +31,9 @@ pub fn check_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
         let detail = format!("the value of {name} has more than {LONGEST_VALUE} characters");
         return Err(Refused::new("header_value", detail));
     }
-    let value = HeaderValue::from_str(value).map_err(|_| {
+    let is_plain = |letter: u8| matches!(letter, b'\t' | b' '..=b'~');
+    let checked = value.bytes().all(is_plain).then(|| HeaderValue::from_str(value).ok()).flatten();
+    let value = checked.ok_or_else(|| {
         Refused::new("header_value", format!("the value of {name} may hold visible ASCII characters and spaces only"))
     })?;
     Ok((name, value))

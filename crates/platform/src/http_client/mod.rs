@@ -1,7 +1,7 @@
 //! The only way out: calls to addresses that strangers chose.
 //!
 //! What always holds: the address checked is the address dialled, at every connect. One deadline spans name, connection,
-//! TLS, request and answer. At most 192 KiB are read for an answer and 16 KiB of its body kept, as they came. Nothing
+//! TLS, request and answer. At most 128 KiB are read for an answer and 16 KiB of its body kept, as they came. Nothing
 //! follows a redirect or asks a proxy. A dropped call closes its connection.
 //!
 //! # Sent twice
@@ -92,7 +92,7 @@ pub struct Call<'a> {
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: StatusCode,
-    /// At most 64 KiB.
+    /// At most 100 of them, and 32 KiB.
     pub headers: HeaderMap,
     /// At most 16 KiB, as it came over the wire: never decompressed.
     pub body: Bytes,
@@ -144,7 +144,7 @@ impl Inner {
         let identity = call.tls.map(|identity| identity.digest);
         let key = Key { origin: Arc::clone(&call.target.origin), identity };
         let mut is_resent = false;
-        if let Some(connection) = self.idle_connection(&key).await {
+        if let Some(connection) = self.idle_connection(&key) {
             progress.enter(Phase::Answer);
             ::metrics::counter!(metrics::REUSED).increment(1);
             match self.exchange(connection, &key, call, progress).await {
@@ -165,11 +165,11 @@ impl Inner {
         Ok(answer(reply, is_resent))
     }
 
-    async fn idle_connection(&self, key: &Key) -> Option<Connection> {
+    fn idle_connection(&self, key: &Key) -> Option<Connection> {
         while let Some(connection) = self.pool.take(key) {
             match connection {
                 Connection::Http1(mut connection) => {
-                    if connection.is_usable().await {
+                    if connection.is_usable() {
                         return Some(Connection::Http1(connection));
                     }
                 }
@@ -203,7 +203,7 @@ impl Inner {
         match connection {
             Connection::Http1(mut connection) => {
                 let reply = connection.exchange(call, progress).await?;
-                if connection.is_usable().await {
+                if connection.is_usable() {
                     self.pool.park(key.clone(), connection);
                 }
                 Ok(reply)

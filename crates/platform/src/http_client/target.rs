@@ -162,7 +162,8 @@ fn check_name(name: &str, allow_private: bool) -> Result<(), Refused> {
         return refuse("a host name does not end with a dot");
     }
     let is_plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, b'-' | b'_');
-    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);
+    let is_label =
+        |label: &str| (1..=63).contains(&label.len()) && !label.starts_with('-') && label.bytes().all(is_plain);
     if !name.split('.').all(is_label) {
         return refuse("a host name is made of letters, digits and hyphens, in parts of 1 to 63 between dots");
     }

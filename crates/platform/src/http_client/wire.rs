@@ -1,7 +1,7 @@
 //! The socket, and a limit on what may be read from it.
 //!
 //! The budget is below TLS and HTTP, so it holds whatever a receiver invents: endless headers, a flood of `1xx`,
-//! session tickets, frames nobody asked for. It is renewed for every exchange.
+//! session tickets, frames nobody asked for. It is renewed for every exchange, and again for its body.
 
 use std::{
     io,
@@ -20,8 +20,10 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-/// Head, body as far as it is read, and what the libraries read ahead.
-pub(super) const BUDGET: u64 = 192 << 10;
+/// For the TLS handshake, and for what comes before an answer's body: `1xx` answers and the head itself.
+pub(super) const HEAD: u64 = 32 << 10;
+/// For the body as far as it is read, and what is read ahead.
+pub(super) const BODY: u64 = 96 << 10;
 
 pub(super) type Stream = Either<Wire, Box<TlsStream<Wire>>>;
 
@@ -33,10 +35,10 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Gives the exchanges now in flight a fresh budget; the count so far tells whether anything came for this one.
-    pub(super) fn renew(&self, exchanges: u64) -> u64 {
+    /// From here on this much may be read. Gives the count so far, which tells later whether anything came.
+    pub(super) fn allow(&self, budget: u64) -> u64 {
         let read = self.read();
-        self.limit.store(read + BUDGET * exchanges.max(1), Ordering::Relaxed);
+        self.limit.store(read + budget, Ordering::Relaxed);
         read
     }
 
@@ -53,7 +55,7 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(socket: TcpStream) -> (Wire, Arc<Meter>) {
         let meter = Arc::new(Meter::default());
-        meter.renew(1);
+        meter.allow(HEAD);
         (Wire { socket, meter: Arc::clone(&meter) }, meter)
     }
 }

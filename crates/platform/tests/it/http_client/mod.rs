@@ -1,6 +1,16 @@
 //! The outbound client against receivers that are good, bad and malicious. Everything is on loopback.
 
+mod address;
 mod answers;
+mod dns;
+mod guard;
+mod hostile;
+mod keep_alive;
+mod namespace;
+mod own_process;
+mod raw;
+mod tls;
+mod tricks;
 
 use std::time::Duration;
 
