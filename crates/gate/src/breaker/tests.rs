@@ -336,7 +336,8 @@ fn an_order_overrides_everything_and_ends_by_itself() {
 fn never_more_probes_are_out_than_set() {
     let step =
         (0u64..40, 0usize..8, prop_oneof![Just(Outcome::Success), Just(Outcome::Failure), Just(Outcome::Ignored)]);
-    proptest!(|(steps in proptest::collection::vec(step, 1..200), probes in 1u32..5)| {
+    let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(cases, |(steps in proptest::collection::vec(step, 1..200), probes in 1u32..5)| {
         let mut bench = Bench::new(Settings { probes, ..settings() });
         bench.fail(3);
         let (mut out, mut proven): (Vec<(Ticket, u64)>, u32) = (Vec::new(), 0);

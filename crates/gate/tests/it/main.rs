@@ -9,4 +9,5 @@ mod crash;
 mod faults;
 mod fleet;
 mod load;
+mod pitfalls;
 mod replica;
