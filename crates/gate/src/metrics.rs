@@ -12,3 +12,7 @@ pub(crate) const FALLBACK_DECISIONS: &str = "gate_fallback_decisions_total";
 pub(crate) const MAP_EVICTIONS: &str = "gate_map_evictions_total";
 /// Counter `{to}`: circuits that changed their state.
 pub(crate) const CIRCUIT_CHANGES: &str = "gate_circuit_changes_total";
+/// Gauge: 1 while Redis is set to throw keys away when it is full.
+pub(crate) const REDIS_MAY_EVICT: &str = "redis_may_evict";
+/// Counter: permits whose lease ended while they were held.
+pub(crate) const PERMITS_LOST: &str = "gate_permits_lost_total";

@@ -8,6 +8,7 @@
 //! Each process decides with its share, limit ÷ live replicas. Replicas are counted by heartbeats; the last known number
 //! stays when Redis is gone.
 
+mod eviction;
 mod mode;
 mod replicas;
 mod upkeep;
@@ -72,6 +73,7 @@ struct Inner {
     is_local: AtomicBool,
     replicas: AtomicU32,
     heard: Mutex<Replicas>,
+    may_evict: AtomicBool,
 }
 
 impl Fallback {
@@ -80,7 +82,15 @@ impl Fallback {
         let (replicas, heard) = (AtomicU32::new(fewest), Mutex::new(Replicas::new(fewest)));
         let (is_trusted_fully, is_local) = (AtomicBool::new(true), AtomicBool::new(false));
         Fallback {
-            inner: Arc::new(Inner { config, trust: Mutex::default(), is_trusted_fully, is_local, replicas, heard }),
+            inner: Arc::new(Inner {
+                config,
+                trust: Mutex::default(),
+                is_trusted_fully,
+                is_local,
+                replicas,
+                heard,
+                may_evict: AtomicBool::new(false),
+            }),
         }
     }
 
@@ -88,7 +98,8 @@ impl Fallback {
     pub(crate) fn keep_up(&self, redis: Redis, tasks: &Tasks) {
         metrics::gauge!(REDIS_FALLBACK_ACTIVE).set(0.0);
         tasks.spawn(upkeep::probe(self.clone(), redis.clone()));
-        tasks.spawn(upkeep::beat(self.clone(), redis));
+        tasks.spawn(upkeep::beat(self.clone(), redis.clone()));
+        tasks.spawn(eviction::watch(self.clone(), redis));
     }
 
     /// Asks Redis, within the deadline and only while it is trusted. `None`: decide without it.
@@ -132,6 +143,16 @@ impl Fallback {
     /// Is traffic returning to Redis little by little?
     pub(crate) fn is_returning(&self) -> bool {
         !self.inner.is_trusted_fully.load(Ordering::Relaxed) && !self.is_active()
+    }
+
+    /// Does Redis throw keys away when it is full? Then limits, permits and circuits may be forgotten: fix its settings.
+    pub fn may_evict(&self) -> bool {
+        self.inner.may_evict.load(Ordering::Relaxed)
+    }
+
+    /// Returns what was known before.
+    fn set_may_evict(&self, may_evict: bool) -> bool {
+        self.inner.may_evict.swap(may_evict, Ordering::Relaxed)
     }
 
     /// Live replicas by the last heartbeat, this one included.

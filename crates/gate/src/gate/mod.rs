@@ -137,6 +137,10 @@ impl Gate {
         let Some(shared) = &self.inner.shared else {
             return self.enter_alone(&question, false);
         };
+        // It could forget who holds a permit.
+        if question.semaphore.is_some() && self.inner.fallback.may_evict() {
+            return self.enter_alone(&question, true);
+        }
         if let Some(ask) = &question.rate
             && let Some(refusal) = self.inner.limiter.refuse_early(ask)
         {

@@ -17,6 +17,7 @@ use tracing::warn;
 
 use super::redis::RedisSemaphore;
 use super::{Inner, Policy, Semaphore};
+use crate::metrics::PERMITS_LOST;
 use crate::{Clock, Holder, Key};
 
 /// One permit of this process.
@@ -150,7 +151,7 @@ impl Semaphore {
             }
             Some(shared) => {
                 let is_held = self.inner.local.renew(&held.key, &held.policy, held.holder, started_us);
-                if is_held {
+                if is_held && !self.inner.fallback.may_evict() {
                     self.adopt(shared, held).await;
                 }
                 Some(is_held)
@@ -167,6 +168,7 @@ impl Semaphore {
         if renewed.is_none() && !held.is_over(self.inner.clock.now_us()) {
             return true;
         }
+        metrics::counter!(PERMITS_LOST).increment(1);
         warn!(key = %held.key, holder = %held.holder, "A permit's lease was lost while it was held.");
         self.inner.keeper.forget(held.holder);
         held.lost.cancel();

@@ -9,7 +9,8 @@
 //!
 //! # Without Redis
 //! Each process admits `n / live replicas`, at least one, counting what it already holds: the fleet may briefly hold
-//! fewer or more than `n`. Permits given meanwhile are counted in Redis when it is back.
+//! fewer or more than `n`. Permits given meanwhile are counted in Redis when it is back. A Redis that evicts keys when it
+//! is full could forget holders, so it is not asked either: see [`Fallback::may_evict`].
 
 mod join;
 mod keeper;
@@ -104,7 +105,9 @@ impl Semaphore {
 
     /// Takes a permit if one is free.
     pub async fn try_acquire(&self, key: &Key) -> Acquired {
-        if let Some(shared) = &self.inner.shared {
+        if let Some(shared) = &self.inner.shared
+            && !self.inner.fallback.may_evict()
+        {
             let (holder, now_us) = (Holder::random(), self.inner.clock.now_us());
             let unheard = Unheard::new(self, key, holder);
             let asked =

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use gate::fallback;
+use gate::semaphore::{Acquired, Policy, Semaphore};
 use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
-use super::{BURST, Fleet, LIMIT, REPLICAS, after, now_us};
+use super::{BURST, Fleet, LIMIT, REPLICAS, after, backend, now_us};
+use crate::backends::{key, until};
 use crate::load::{allowed, degraded, p99};
 
 /// Bar 26, 5 s: a stopped Redis costs nobody more than the deadline, and each call is counted at most once.
@@ -105,4 +107,24 @@ async fn a_redis_that_forgets_its_scripts_is_told_them_again_within_the_call() {
     assert_eq!(degraded(&calls), 0);
     assert!(allowed(&calls) <= right + BURST, "nothing is charged twice or not at all: {} of {right}", allowed(&calls));
     fleet.shutdown().await;
+}
+
+/// Bar 30: a Redis that evicts is reported, and permits are not entrusted to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_evicts_is_reported_and_permits_stay_within_the_limit() {
+    let server = testkit::need!(Server::start_with(&["--maxmemory", "10mb", "--maxmemory-policy", "allkeys-lru"]));
+    let backend = backend(&server.url(), Duration::from_secs(5));
+    until(Duration::from_secs(30), "the warning", async || backend.fallback().may_evict()).await;
+    let semaphore = Semaphore::new(&backend, Policy::new(2, Duration::from_secs(1)).unwrap());
+    let Acquired::Permit(_first) = semaphore.acquire(&key("a"), Duration::from_secs(5)).await else { panic!("free") };
+    let Acquired::Permit(_second) = semaphore.acquire(&key("a"), Duration::from_secs(5)).await else { panic!("free") };
+    let junk = "x".repeat(100_000);
+    for index in 0..300 {
+        server.cli(&["SET", &format!("junk {index}"), &junk]);
+        let third = semaphore.try_acquire(&key("a")).await;
+        assert!(matches!(third, Acquired::Full { degraded: true, .. }), "after {index} of 300: {third:?}");
+    }
+    let evicted = server.cli(&["INFO", "stats"]);
+    assert!(!evicted.contains("evicted_keys:0"), "30 MB were written into 10 MB");
+    backend.shutdown().await;
 }
