@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt, time::Duration};
 
-use super::schedule::RetrySchedule;
+use super::schedule::{MAX_STEP, RetrySchedule};
 
 /// A receiver can make us wait this long and no longer.
 pub const RETRY_AFTER_CAP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,7 +38,9 @@ impl RetryPolicy {
 
     /// The wait before the next attempt, where `hint` is what the receiver asked for and `jitter` lies in 0..1.
     fn wait(&self, step: Duration, hint: Option<Duration>, jitter: f64) -> Duration {
-        let base = step.max(hint.unwrap_or_default().min(self.retry_after_cap));
+        // The second bound keeps the arithmetic far from overflow whatever the policy says.
+        let cap = self.retry_after_cap.min(MAX_STEP);
+        let base = step.max(hint.unwrap_or_default().min(cap));
         let part = self.jitter.clamp(0.0, 1.0) * jitter.clamp(0.0, 1.0);
         // NaN survives `clamp`; a wait without jitter is still a right wait.
         base + if part.is_nan() { Duration::ZERO } else { base.mul_f64(part) }
@@ -221,6 +223,14 @@ mod tests {
         let policy = RetryPolicy::new(RetrySchedule::parse("retry_schedule", &["3days"]).unwrap());
         let next = decide(&policy, 1, &slow_down(503, 1_000_000), 0.0);
         assert_eq!(next, Next::RetryAfter(Duration::from_secs(3 * 24 * 3600)));
+    }
+
+    #[test]
+    fn no_policy_overflows() {
+        let policy = RetryPolicy { retry_after_cap: Duration::MAX, jitter: f64::INFINITY, ..RetryPolicy::default() };
+        let outcome = Outcome::Answered { status: 429, retry_after: Some(Duration::MAX) };
+        assert_eq!(decide(&policy, 1, &outcome, f64::MAX), Next::RetryAfter(MAX_STEP * 2));
+        assert_eq!(decide(&policy, 1, &outcome, f64::NAN), Next::RetryAfter(MAX_STEP));
     }
 
     #[test]

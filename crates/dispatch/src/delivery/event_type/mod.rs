@@ -17,6 +17,8 @@ mod tests;
 pub const MAX_LENGTH: usize = 128;
 /// A subscription names at most this many globs.
 pub const MAX_GLOBS: usize = 100;
+/// An objection names so many globs at most.
+const SHOWN_GLOBS: usize = 5;
 
 /// What an event is about, checked: `order.created`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, ToSchema)]
@@ -108,6 +110,13 @@ impl Glob {
         &self.written
     }
 
+    /// The glob with `**` for its last `*`, if it ends in one.
+    fn widened(&self) -> Option<Glob> {
+        let Some((Segment::One, start)) = self.segments.split_last() else { return None };
+        let segments = start.iter().cloned().chain([Segment::AnyNumber]).collect();
+        Some(Glob { written: format!("{}*", self.written).into(), segments })
+    }
+
     pub fn matches(&self, event_type: &EventType) -> bool {
         let mut place = 0;
         let mut rest = Some(event_type.as_str());
@@ -168,6 +177,20 @@ impl Matcher {
     /// The first glob that takes this type: the reason why the subscription receives it.
     pub fn first_match(&self, event_type: &EventType) -> Option<&Glob> {
         self.0.iter().find(|glob| glob.matches(event_type))
+    }
+
+    /// Why the subscription does not receive this type, in words; `None` if it does.
+    pub fn objection(&self, event_type: &EventType) -> Option<String> {
+        if self.matches(event_type) {
+            return None;
+        }
+        let shown: Vec<&str> = self.0.iter().take(SHOWN_GLOBS).map(Glob::as_str).collect();
+        let more = if self.0.len() > SHOWN_GLOBS { ", …" } else { "" };
+        // The commonest surprise is a `*` that was meant as a `**`.
+        let would = self.0.iter().find_map(|glob| glob.widened().filter(|wide| wide.matches(event_type)));
+        let hint =
+            would.map(|wide| format!("; `*` is exactly one segment, {} would", wide.as_str())).unwrap_or_default();
+        Some(format!("none of {}{more} takes {event_type}{hint}", shown.join(", ")))
     }
 
     pub fn globs(&self) -> &[Glob] {

@@ -105,6 +105,21 @@ fn a_bad_list_of_globs_names_its_place() {
     assert_eq!(problem(&["a"; 101]), "event_types");
 }
 
+#[test]
+fn a_matcher_says_why_it_does_not_take_a_type() {
+    let why = |globs: &[&str], text| {
+        Matcher::parse("event_types", globs).unwrap().objection(&EventType::parse("type", text).unwrap())
+    };
+    assert_eq!(why(&["order.*"], "order.created"), None);
+    assert_eq!(why(&["invoice.paid", "a"], "b").unwrap(), "none of invoice.paid, a takes b");
+    assert_eq!(
+        why(&["x", "order.*"], "order.created.v2").unwrap(),
+        "none of x, order.* takes order.created.v2; `*` is exactly one segment, order.** would"
+    );
+    assert_eq!(why(&["*"], "a.b").unwrap(), "none of * takes a.b; `*` is exactly one segment, ** would");
+    assert_eq!(why(&["a", "b", "c", "d", "e", "f"], "x").unwrap(), "none of a, b, c, d, e, … takes x");
+}
+
 /// The definition, as slow as it is obvious.
 fn naive(glob: &[&str], event_type: &[&str]) -> bool {
     match (glob, event_type) {
