@@ -154,7 +154,7 @@ impl Http2 {
 
     pub(super) async fn exchange(&mut self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
         // The others' answers come over the same wire.
-        let read_before = self.meter.allow((wire::HEAD + wire::BODY) * self.holders() as u64);
+        let read_before = self.meter.allow((wire::HEAD + wire::BODY) * self.holders().max(1) as u64);
         let sent = self.sender.try_send_request(request(call, Version::HTTP_2)).await;
         let response = sent.map_err(|refusal| {
             let is_silent = self.meter.read() == read_before;

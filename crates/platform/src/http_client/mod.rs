@@ -77,7 +77,7 @@ impl Default for Config {
 }
 
 /// One POST.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Call<'a> {
     pub target: &'a Target,
     /// Checked with [`check_header`] when they were written, and the caller's own.
@@ -145,24 +145,39 @@ impl Inner {
         let key = Key { origin: Arc::clone(&call.target.origin), identity };
         let mut is_resent = false;
         if let Some(connection) = self.idle_connection(&key) {
-            progress.enter(Phase::Answer);
             ::metrics::counter!(metrics::REUSED).increment(1);
             match self.exchange(connection, &key, call, progress).await {
                 Ok(reply) => return Ok(answer(reply, is_resent)),
                 Err(failure) if failure.is_unsent || failure.is_silent => {
                     is_resent = !failure.is_unsent;
-                    ::metrics::counter!(metrics::RESENT).increment(1);
+                    ::metrics::counter!(metrics::RESENT).increment(u64::from(is_resent));
                 }
                 Err(failure) => return Err(failure.error),
+            }
+        }
+        let connection = self.fresh_connection(&key, call, progress).await?;
+        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
+        Ok(answer(reply, is_resent))
+    }
+
+    /// A connection nobody else has used up: a new one, or the one to share that another call has just opened.
+    async fn fresh_connection(&self, key: &Key, call: &Call<'_>, progress: &Progress) -> Result<Connection, CallError> {
+        let mut announcement = None;
+        if call.target.is_https {
+            progress.enter(Phase::Connect);
+            announcement = self.pool.announce(key).await;
+            if announcement.is_none()
+                && let Some(shared) = self.pool.shared(key)
+            {
+                return Ok(Connection::Http2(shared));
             }
         }
         let connection = self.open(call, progress).await?;
         if let Connection::Http2(connection) = &connection {
             self.pool.share(key.clone(), connection.clone());
         }
-        progress.enter(Phase::Answer);
-        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
-        Ok(answer(reply, is_resent))
+        drop(announcement);
+        Ok(connection)
     }
 
     fn idle_connection(&self, key: &Key) -> Option<Connection> {
@@ -200,6 +215,7 @@ impl Inner {
         call: &Call<'_>,
         progress: &Progress,
     ) -> Result<Reply, Failure> {
+        progress.enter(Phase::Answer);
         match connection {
             Connection::Http1(mut connection) => {
                 let reply = connection.exchange(call, progress).await?;

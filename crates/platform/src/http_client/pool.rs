@@ -2,6 +2,7 @@
 //!
 //! Bounded per host and in all: when the pool is full the older half goes. A connection is kept for a shorter time than
 //! receivers keep theirs, the newest is used first, and a sweeper closes what is left; it ends when nothing is left.
+//! Calls that come while a host's first connection is being opened wait a moment for it: it may be one to share.
 
 use std::{
     collections::HashMap,
@@ -10,12 +11,18 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
     exchange::{Connection, Http1, Http2},
     metrics::{EVICTED, IDLE},
 };
+
+/// A call waits this long for another's connection before it opens one of its own.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Connections are shared between calls for which all of this is the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -34,6 +41,8 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct State {
     hosts: HashMap<Key, Host>,
+    /// Hosts to which a first connection is being opened; dropping the sender tells those who wait.
+    dials: HashMap<Key, watch::Sender<()>>,
     idle: usize,
     has_sweeper: bool,
 }
@@ -43,6 +52,17 @@ struct Host {
     /// The newest is last.
     http1: Vec<Parked<Box<Http1>>>,
     http2: Option<Parked<Http2>>,
+}
+
+pub(super) struct Announcement<'a> {
+    pool: &'a Pool,
+    key: &'a Key,
+}
+
+impl Drop for Announcement<'_> {
+    fn drop(&mut self) {
+        drop(self.pool.state.lock().dials.remove(self.key));
+    }
 }
 
 struct Parked<T> {
@@ -57,22 +77,38 @@ impl Pool {
 
     /// The newest connection to this host; it may have died since it was parked.
     pub(super) fn take(&self, key: &Key) -> Option<Connection> {
-        let now = Instant::now();
         let mut state = self.state.lock();
-        let state = &mut *state;
-        let host = state.hosts.get_mut(key)?;
-        if let Some(shared) = &mut host.http2 {
-            if shared.connection.is_usable() {
-                shared.since = now;
-                return Some(Connection::Http2(shared.connection.clone()));
-            }
-            host.http2 = None;
-            state.idle -= 1;
+        if let Some(shared) = state.shared(key) {
+            return Some(Connection::Http2(shared));
         }
-        let parked = host.http1.pop()?;
+        let parked = state.hosts.get_mut(key)?.http1.pop()?;
         state.idle -= 1;
+        drop(state);
         // What is older lies below it, and is the sweeper's.
-        (now - parked.since < self.idle_timeout).then_some(Connection::Http1(parked.connection))
+        (parked.since.elapsed() < self.idle_timeout).then_some(Connection::Http1(parked.connection))
+    }
+
+    /// The connection that calls to this host share.
+    pub(super) fn shared(&self, key: &Key) -> Option<Http2> {
+        self.state.lock().shared(key)
+    }
+
+    /// Announces that a connection will be opened to a host of which nothing is known; the announcement ends when it is
+    /// dropped. Where another has announced the same, waits for its end and announces nothing.
+    pub(super) async fn announce<'a>(&'a self, key: &'a Key) -> Option<Announcement<'a>> {
+        let mut end = {
+            let mut state = self.state.lock();
+            if state.hosts.contains_key(key) {
+                return None;
+            }
+            let Some(dial) = state.dials.get(key) else {
+                state.dials.insert(key.clone(), watch::Sender::new(()));
+                return Some(Announcement { pool: self, key });
+            };
+            dial.subscribe()
+        };
+        drop(timeout(PATIENCE, end.changed()).await);
+        None
     }
 
     pub(super) fn park(self: &Arc<Self>, key: Key, connection: Box<Http1>) {
@@ -161,6 +197,18 @@ async fn sweep(pool: Weak<Pool>, every: Duration) {
 }
 
 impl State {
+    fn shared(&mut self, key: &Key) -> Option<Http2> {
+        let host = self.hosts.get_mut(key)?;
+        let shared = host.http2.as_mut()?;
+        if shared.connection.is_usable() {
+            shared.since = Instant::now();
+            return Some(shared.connection.clone());
+        }
+        host.http2 = None;
+        self.idle -= 1;
+        None
+    }
+
     /// Takes out what was parked up to then, for the caller to drop outside the lock.
     fn remove_until(&mut self, cutoff: Instant) -> Vec<Connection> {
         let mut gone = Vec::new();

@@ -5,11 +5,13 @@ mod answers;
 mod dns;
 mod guard;
 mod hostile;
+mod http2;
 mod keep_alive;
 mod namespace;
 mod own_process;
 mod raw;
 mod tls;
+mod tls_server;
 mod tricks;
 
 use std::time::Duration;

@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -29,6 +30,15 @@ pub(super) struct RawServer {
 
 impl RawServer {
     pub(super) fn start(bind: &str, script: impl Fn(usize, usize) -> Action + Send + Sync + 'static) -> RawServer {
+        RawServer::start_impatient(bind, None, script)
+    }
+
+    /// Closes a connection that is idle for this long after an answer; a new one may take its time.
+    pub(super) fn start_impatient(
+        bind: &str,
+        idle: Option<Duration>,
+        script: impl Fn(usize, usize) -> Action + Send + Sync + 'static,
+    ) -> RawServer {
         let listener = TcpListener::bind(bind).unwrap();
         let addr = listener.local_addr().unwrap();
         let (accepted, requests) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
@@ -40,7 +50,7 @@ impl RawServer {
                 let Ok(stream) = stream else { return };
                 accepted.lock().unwrap().push(stream.local_addr().unwrap().ip().to_canonical());
                 let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
-                thread::spawn(move || serve(stream, number, &*script, &requests));
+                thread::spawn(move || serve(stream, number, idle, &*script, &requests));
             }
         });
         server
@@ -59,11 +69,18 @@ impl RawServer {
     }
 }
 
-fn serve(mut stream: TcpStream, connection: usize, script: &Script, requests: &Mutex<Vec<String>>) {
+fn serve(
+    mut stream: TcpStream,
+    connection: usize,
+    idle: Option<Duration>,
+    script: &Script,
+    requests: &Mutex<Vec<String>>,
+) {
     stream.set_nodelay(true).unwrap();
     for nth in 0.. {
         let Some(request) = read_request(&mut stream) else { return };
         requests.lock().unwrap().push(request);
+        stream.set_read_timeout(idle).unwrap();
         match script(connection, nth) {
             Action::Send(bytes) => {
                 if stream.write_all(bytes.as_bytes()).is_err() {
