@@ -54,7 +54,7 @@ async fn a_killed_redis_is_replaced_at_once_by_each_replicas_share() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_emptied_redis_lets_one_more_burst_through() {
     let server = testkit::need!(Server::start());
-    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let fleet = Fleet::patient(&vec![server.url(); REPLICAS]).await;
     let (started_us, flush) = (now_us(), async {
         after(Duration::from_secs(2)).await;
         server.cli(&["FLUSHALL"]);
@@ -70,7 +70,7 @@ async fn an_emptied_redis_lets_one_more_burst_through() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_comes_back_empty_decides_again_after_one_more_burst() {
     let server = testkit::need!(Server::start());
-    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let fleet = Fleet::patient(&vec![server.url(); REPLICAS]).await;
     let (started_us, restart) = (now_us(), async {
         after(Duration::from_secs(1)).await;
         server.kill();

@@ -88,7 +88,7 @@ async fn a_flapping_redis_changes_the_mode_rarely_and_the_limit_hardly() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_forgets_its_scripts_is_told_them_again_within_the_call() {
     let server = testkit::need!(Server::start());
-    let fleet = Fleet::connect(&vec![server.url(); REPLICAS]).await;
+    let fleet = Fleet::patient(&vec![server.url(); REPLICAS]).await;
     let started_us = now_us();
     let flush = async {
         for _ in 0..30 {
