@@ -10,7 +10,7 @@ use std::{
 
 use hickory_resolver::{
     TokioResolver,
-    config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts},
+    config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::runtime::TokioRuntimeProvider,
     proto::rr::Name,
 };
@@ -36,23 +36,17 @@ pub(super) struct Resolver(TokioResolver);
 
 impl Resolver {
     pub(super) fn new(dns: &Dns, timeout: Duration) -> Self {
+        let asking = |servers: Vec<NameServerConfig>| {
+            let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        };
         let mut builder = match dns {
             Dns::System => TokioResolver::builder_tokio().unwrap_or_else(|error| {
                 // What the C library does without a configuration.
                 tracing::warn!(%error, "The system's DNS configuration cannot be read; asking 127.0.0.1.");
-                let server = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
-                TokioResolver::builder_with_config(
-                    ResolverConfig::from_parts(None, Vec::new(), vec![server]),
-                    TokioRuntimeProvider::default(),
-                )
+                asking(vec![NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into())])
             }),
-            Dns::Servers(servers) => {
-                let servers = servers.iter().map(server).collect();
-                TokioResolver::builder_with_config(
-                    ResolverConfig::from_parts(None, Vec::new(), servers),
-                    TokioRuntimeProvider::default(),
-                )
-            }
+            Dns::Servers(servers) => asking(servers.iter().map(server).collect()),
         };
         set_options(builder.options_mut(), timeout, dns);
         Resolver(builder.build().expect("a resolver without TLS has nothing that can fail"))
@@ -80,15 +74,14 @@ fn server(address: &SocketAddr) -> NameServerConfig {
 }
 
 fn set_options(options: &mut ResolverOpts, timeout: Duration, dns: &Dns) {
-    use hickory_resolver::config::ResolveHosts;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = CACHED_NAMES;
     options.positive_max_ttl = Some(LONGEST_TTL);
     options.negative_max_ttl = Some(Duration::from_secs(30));
     options.max_active_requests = MOST_QUERIES;
-    // One lost packet must not use up all the time there is.
-    options.attempts = 2;
-    options.timeout = timeout / 2;
+    // Two tries, and time to spare: one lost packet, or one family of addresses that gets no answer, is not the end.
+    options.attempts = 1;
+    options.timeout = timeout / 3;
     options.use_hosts_file = match dns {
         Dns::System => ResolveHosts::Always,
         Dns::Servers(_) => ResolveHosts::Never,

@@ -15,6 +15,8 @@ pub(super) enum Record {
     Address(IpAddr),
     /// The name is another's, whose records follow.
     Alias(&'static str),
+    /// Questions for IPv6 addresses get no answer at all.
+    NoWordOnV6,
 }
 
 /// Gets the name in lower case and how many questions came before; gives everything there is about it.
@@ -37,7 +39,9 @@ impl DnsServer {
                 if length == 0 {
                     return;
                 }
-                drop(socket.send_to(&answer(&packet[..length], &*answers, nth), from));
+                if let Some(answer) = answer(&packet[..length], &*answers, nth) {
+                    drop(socket.send_to(&answer, from));
+                }
                 nth += 1;
             }
         });
@@ -52,7 +56,7 @@ impl Drop for DnsServer {
     }
 }
 
-fn answer(query: &[u8], answers: &Answers, nth: u32) -> Vec<u8> {
+fn answer(query: &[u8], answers: &Answers, nth: u32) -> Option<Vec<u8>> {
     let (mut labels, mut at) = (Vec::new(), 12);
     while query[at] != 0 {
         let end = at + 1 + usize::from(query[at]);
@@ -70,6 +74,8 @@ fn answer(query: &[u8], answers: &Answers, nth: u32) -> Vec<u8> {
             Record::Address(IpAddr::V4(ip)) => (A, ip.octets().to_vec()),
             Record::Address(IpAddr::V6(ip)) => (AAAA, ip.octets().to_vec()),
             Record::Alias(other) => (CNAME, encode(other)),
+            Record::NoWordOnV6 if kind == AAAA => return None,
+            Record::NoWordOnV6 => continue,
         };
         if record_kind != CNAME && record_kind != kind {
             continue;
@@ -84,7 +90,7 @@ fn answer(query: &[u8], answers: &Answers, nth: u32) -> Vec<u8> {
         }
     }
     let head = [&query[..2], &[0x81, 0x80, 0, 1], &count.to_be_bytes(), &[0, 0, 0, 0]].concat();
-    [&head, question, &records].concat()
+    Some([&head, question, &records].concat())
 }
 
 fn encode(name: &str) -> Vec<u8> {

@@ -104,6 +104,19 @@ async fn no_answer_of_a_lying_dns_leads_to_a_canary() {
 }
 
 #[tokio::test]
+async fn a_dns_that_is_silent_about_one_family_does_not_hide_the_other() {
+    if !inside_namespace("http_client::namespace::a_dns_that_is_silent_about_one_family_does_not_hide_the_other") {
+        return;
+    }
+    let receiver = RawServer::start(EVERYWHERE, |_, _| Action::Send(OK.into()));
+    let dns = DnsServer::start(|_, _| vec![address(PUBLIC), Record::NoWordOnV6]);
+    let dns_timeout = Duration::from_secs(3);
+    let client = HttpClient::new(Config { dns: Dns::Servers(vec![dns.addr]), dns_timeout, ..Config::default() });
+    let url = format!("http://half.example.com:{}/", receiver.addr.port());
+    assert_eq!(post(&client, &url).await.unwrap().status, 200);
+}
+
+#[tokio::test]
 async fn a_name_without_an_address_says_so_and_nothing_more() {
     if !inside_namespace("http_client::namespace::a_name_without_an_address_says_so_and_nothing_more") {
         return;
