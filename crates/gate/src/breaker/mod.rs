@@ -86,6 +86,23 @@ pub(crate) enum Answer {
 }
 
 /// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+/// use gate::breaker::{Admission, Breaker, Outcome, Policy, State};
+/// use gate::{Backend, Key};
+///
+/// // `Backend::redis("redis://127.0.0.1/")?` shares the circuits with the fleet.
+/// let breaker = Breaker::new(&Backend::memory(), Policy::default());
+/// let target = Key::new("api.example.com")?;
+/// while let Admission::Pass(pass) = breaker.admit(&target).await {
+///     // .. the call, which fails ..
+///     pass.record(Outcome::Failure).await;
+/// }
+/// let view = breaker.view(&target).await;
+/// assert_eq!((view.state, view.trips), (State::Open, 1));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Breaker {
     inner: Arc<Inner>,

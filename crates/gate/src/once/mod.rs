@@ -73,6 +73,24 @@ pub enum Claimed {
 }
 
 /// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+/// use std::time::Duration;
+///
+/// use gate::once::{Claimed, Once, Policy};
+/// use gate::{Backend, Key};
+///
+/// let once = Once::new(&Backend::memory(), Policy::new(Duration::from_secs(30), Duration::from_hours(24))?);
+/// let alert = Key::new("budget:alert:tenant-1:2026-11:80")?;
+/// match once.claim(&alert).await {
+///     Claimed::Won(claim) => assert!(claim.complete("sent").await?),
+///     Claimed::InProgress { .. } | Claimed::Done { .. } => unreachable!("nobody else is here"),
+/// }
+/// let Claimed::Done { result, .. } = once.claim(&alert).await else { panic!("it was sent") };
+/// assert_eq!(&result[..], b"sent");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Once {
     inner: Arc<Inner>,

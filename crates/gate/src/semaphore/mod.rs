@@ -64,6 +64,21 @@ pub enum Acquired {
 }
 
 /// Redis counts for the fleet; while it cannot, this process counts its share. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+/// use std::time::Duration;
+///
+/// use gate::semaphore::{Acquired, Policy, Semaphore};
+/// use gate::{Backend, Key};
+///
+/// let semaphore = Semaphore::new(&Backend::memory(), Policy::new(1, Duration::from_secs(30))?);
+/// let key = Key::new("report generator")?;
+/// let Acquired::Permit(permit) = semaphore.try_acquire(&key).await else { panic!("nobody else is here") };
+/// assert!(matches!(semaphore.acquire(&key, Duration::from_millis(10)).await, Acquired::Full { .. }));
+/// assert!(permit.release().await);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Semaphore {
     inner: Arc<Inner>,

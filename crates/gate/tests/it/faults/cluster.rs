@@ -8,20 +8,14 @@ use gate::redis::Status;
 use testkit::redis::Cluster;
 
 use super::{after, backend, now_us, policy};
-use crate::backends::{key, until};
+use crate::backends::{cluster_url, key, until};
 use crate::load::{degraded, offer};
-
-fn url(cluster: &Cluster) -> String {
-    let nodes: Vec<String> =
-        cluster.urls().iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/').to_owned()).collect();
-    format!("redis+cluster://{}", nodes.join(","))
-}
 
 /// Bar 29: slots move and a master hands over while calls go on: no error, and hardly a decision without Redis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() {
     let cluster = testkit::need!(Cluster::with_replicas());
-    let backend = backend(&url(&cluster), Duration::from_millis(250));
+    let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
     until(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();
@@ -53,7 +47,7 @@ async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_not
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_whose_master_is_killed_decides_again_when_its_replica_takes_over() {
     let cluster = testkit::need!(Cluster::with_replicas());
-    let backend = backend(&url(&cluster), Duration::from_millis(250));
+    let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
     until(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();
