@@ -24,8 +24,9 @@ struct Page {
     belief: Belief,
     heard_us: u64,
     sent_us: u64,
-    /// Bucket number and successes in it.
+    /// Bucket number and successes in it, all of one generation: a circuit that closed again starts with nothing.
     unsent: Vec<(u64, u64)>,
+    generation: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -139,6 +140,12 @@ impl Ledger {
         self.pages.update(target, now_us, |page| {
             page.belief = belief;
             page.heard_us = now_us;
+            if let Belief::Closed { generation, .. } = belief
+                && generation != page.generation
+            {
+                page.generation = generation;
+                page.unsent.clear();
+            }
             let believed_us = match belief {
                 Belief::Open { until_us, .. } => until_us,
                 Belief::Closed { .. } | Belief::Nothing => 0,

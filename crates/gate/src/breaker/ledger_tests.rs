@@ -105,3 +105,15 @@ fn a_success_of_another_process_breaks_the_row_within_one_refresh() {
     fleet.call(0, Outcome::Failure);
     assert_eq!(fleet.circuit.snapshot(&fleet.policy, fleet.now_us).failures, 1);
 }
+
+#[test]
+fn successes_from_before_the_circuit_opened_are_not_counted_after_it_closed() {
+    let mut fleet = Fleet::new(&watching());
+    for _ in 0..50 {
+        fleet.call(0, Outcome::Success);
+    }
+    fleet.circuit.force(None, fleet.now_us);
+    fleet.now_us += 250 * MS;
+    fleet.call(0, Outcome::Failure);
+    assert_eq!(fleet.counts().calls, 1);
+}

@@ -8,6 +8,7 @@ mod cluster;
 mod degraded;
 mod gone;
 mod line;
+mod sentinel;
 mod stalled;
 
 use std::time::Duration;
