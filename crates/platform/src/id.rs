@@ -11,6 +11,11 @@ pub fn new(prefix: &str) -> String {
     encode(prefix, Uuid::now_v7().as_u128())
 }
 
+/// The id that sorts before every id made at or after this time: a bound for ranges of ids.
+pub fn first_at(prefix: &str, unix_ms: u64) -> String {
+    encode(prefix, u128::from(unix_ms) << 80)
+}
+
 fn encode(prefix: &str, value: u128) -> String {
     let mut id = String::with_capacity(prefix.len() + 27);
     id.push_str(prefix);
@@ -31,6 +36,13 @@ mod tests {
         let ids: Vec<String> = (0..1000).map(|_| new("evt")).collect();
         assert!(ids.is_sorted());
         assert!(ids.iter().all(|id| id.len() == 30 && id.starts_with("evt_")));
+    }
+
+    #[test]
+    fn a_bound_in_time_divides_ids() {
+        let made = new("evt");
+        assert!(first_at("evt", 1_700_000_000_000) < made);
+        assert!(made < first_at("evt", 4_000_000_000_000));
     }
 
     #[test]

@@ -25,12 +25,14 @@ impl Tasks {
 
     /// Runs `task` until it ends. A panic is logged and counted; it takes no other task with it.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(async move {
-            if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
-                metrics::counter!(TASK_PANICS, "task" => name).increment(1);
-                tracing::error!(task = name, panic = panic_text(&*panic), "A task panicked.");
-            }
-        });
+        self.tracker.spawn(with_barrier(name, task));
+    }
+
+    /// Runs `task` for as long as the process lives; shutdown does not wait for it. For a loop that serves other tasks:
+    /// whatever it does has a caller that is waited for.
+    pub fn spawn_servant(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        #[expect(clippy::disallowed_methods, reason = "the one place that spawns without tracking, and says why")]
+        tokio::spawn(with_barrier(name, task));
     }
 
     /// Cancelled from the first sign of shutdown: stop calling yourself ready.
@@ -53,6 +55,13 @@ impl Tasks {
         self.stopping.cancel();
         self.tracker.close();
         tokio::time::timeout(deadline, self.tracker.wait()).await.is_ok()
+    }
+}
+
+async fn with_barrier(name: &'static str, task: impl Future<Output = ()> + Send) {
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+        metrics::counter!(TASK_PANICS, "task" => name).increment(1);
+        tracing::error!(task = name, panic = panic_text(&*panic), "A task panicked.");
     }
 }
 

@@ -83,6 +83,28 @@ impl Row {
         }
     }
 
+    pub fn int(&self, column: &str) -> i64 {
+        self.optional_int(column).unwrap_or_default()
+    }
+
+    pub fn optional_int(&self, column: &str) -> Option<i64> {
+        match self.value(column) {
+            Value::Int(int) => Some(*int),
+            _ => None,
+        }
+    }
+
+    pub fn bytes(&self, column: &str) -> Vec<u8> {
+        self.optional_bytes(column).unwrap_or_default()
+    }
+
+    pub fn optional_bytes(&self, column: &str) -> Option<Vec<u8>> {
+        match self.value(column) {
+            Value::Bytes(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
     pub fn flag(&self, column: &str) -> bool {
         matches!(self.value(column), Value::Bool(true) | Value::Int(1..))
     }
