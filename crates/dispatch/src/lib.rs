@@ -3,5 +3,139 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`delivery`] | the rules: who receives an event, how it is signed, what follows an attempt (pure) |
+//! | [`intake`] | from a request to a durable event with its deliveries |
+//! | [`worker`] | claims, lanes, calls, outcomes |
+//! | [`catalog`] | the subscriptions in memory, compiled |
+//! | [`store`] | rows, in SQLite and PostgreSQL |
 
+mod batch;
+pub mod catalog;
+mod clock;
+pub mod config;
 pub mod delivery;
+pub mod error;
+pub mod guard;
+mod http;
+pub mod intake;
+mod metrics;
+pub mod model;
+pub mod store;
+pub mod worker;
+
+use std::{sync::Arc, time::Duration};
+
+use gate::gate::Gate;
+use platform::{db::Database, http_client::HttpClient, id, shutdown::Tasks};
+use tenancy::vault::Vault;
+
+use self::{
+    catalog::Catalog,
+    error::Error,
+    intake::Intake,
+    store::{Lease, Store},
+    worker::{Deps, Worker},
+};
+pub use self::{config::Config, http::routes, store::MIGRATIONS};
+
+/// What dispatch stands on.
+pub struct Parts {
+    pub database: Database,
+    pub vault: Vault,
+    pub gate: Gate,
+    pub client: HttpClient,
+    /// Dev mode: webhooks may go to private addresses.
+    pub allow_private: bool,
+    /// This process delivers, and does not only take events in.
+    pub is_worker: bool,
+}
+
+/// The role. Cheap to clone.
+#[derive(Clone)]
+pub struct Dispatch {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    store: Store,
+    catalog: Catalog,
+    intake: Intake,
+    worker: Option<Worker>,
+    allow_private: bool,
+}
+
+impl Dispatch {
+    /// Reads the subscriptions and starts the worker; fails if the database does.
+    pub async fn start(config: Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
+        let Parts { database, vault, gate, client, allow_private, is_worker } = parts;
+        let store = Store::new(database);
+        store.prepare_days().await?;
+        let catalog = Catalog::new(store.clone(), vault, allow_private);
+        catalog.refresh().await?;
+        catalog.follow(tasks);
+        // Derived, never set by hand: two processes with one name would fence each other.
+        let lease = Lease { owner: id::new("wrk").into(), length: config.lease };
+        let worker = is_worker.then(|| {
+            let deps = Deps {
+                store: store.clone(),
+                catalog: catalog.clone(),
+                client,
+                gate,
+                lease: lease.clone(),
+                config: config.clone(),
+            };
+            Worker::start(deps, tasks)
+        });
+        let intake = Intake::start(store.clone(), catalog.clone(), worker.clone(), lease, &config, tasks);
+        let dispatch = Dispatch { inner: Arc::new(Inner { config, store, catalog, intake, worker, allow_private }) };
+        dispatch.keep_up(tasks);
+        Ok(dispatch)
+    }
+
+    /// Partitions ahead, and the end of what is too old, once an hour.
+    fn keep_up(&self, tasks: &Tasks) {
+        let (dispatch, stopping) = (self.clone(), tasks.stopping().clone());
+        tasks.spawn("dispatch upkeep", async move {
+            let mut tick = tokio::time::interval(Duration::from_secs(3600));
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                let Inner { store, config, .. } = &*dispatch.inner;
+                let done = async {
+                    store.prepare_days().await?;
+                    store.forget(config.retention).await
+                };
+                match done.await {
+                    Ok(0) => (),
+                    Ok(gone) => tracing::info!(gone, "Old records are gone."),
+                    Err(error) => tracing::warn!(%error, "Upkeep failed; it runs again in an hour."),
+                }
+            }
+        });
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.inner.catalog
+    }
+
+    pub(crate) fn intake(&self) -> &Intake {
+        &self.inner.intake
+    }
+
+    pub(crate) fn allows_private(&self) -> bool {
+        self.inner.allow_private
+    }
+
+    /// Something became due by hand.
+    pub(crate) fn wake(&self) {
+        if let Some(worker) = &self.inner.worker {
+            worker.wake();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Group commit: what arrives while a write is under way shares the next one.
+//!
+//! Nothing waits for a timer: an idle batcher writes a lone item at once, a busy one writes hundreds together.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use platform::shutdown::Tasks;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::error::Error;
+
+/// Items that may wait; more are refused, so that memory stays bounded.
+const QUEUE: usize = 16_384;
+/// How long a full queue is waited for before the caller is told to come back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+type Item<I, O> = (I, oneshot::Sender<Result<O, Error>>);
+
+/// A queue in front of a batched write. Cheap to clone.
+pub(crate) struct Batcher<I, O> {
+    sender: mpsc::Sender<Item<I, O>>,
+}
+
+impl<I, O> Clone for Batcher<I, O> {
+    fn clone(&self) -> Self {
+        Batcher { sender: self.sender.clone() }
+    }
+}
+
+impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
+    /// `write` gets a batch and answers for each item, in order; at most `writers` of them run at a time.
+    pub(crate) fn start<W, F>(tasks: &Tasks, name: &'static str, largest: usize, writers: usize, write: W) -> Self
+    where
+        W: Fn(Vec<I>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<O>, Error>> + Send + 'static,
+    {
+        let (sender, mut items) = mpsc::channel::<Item<I, O>>(QUEUE);
+        let writers = Arc::new(Semaphore::new(writers));
+        let spawner = tasks.clone();
+        tasks.spawn_servant(name, async move {
+            loop {
+                let Ok(writer) = Arc::clone(&writers).acquire_owned().await else { return };
+                let mut batch = Vec::new();
+                if items.recv_many(&mut batch, largest).await == 0 {
+                    return;
+                }
+                let (inputs, replies): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
+                let written = write(inputs);
+                spawner.spawn(name, async move {
+                    answer(written.await, replies);
+                    drop(writer);
+                });
+            }
+        });
+        Batcher { sender }
+    }
+
+    /// Waits until the item is written.
+    pub(crate) async fn write(&self, item: I) -> Result<O, Error> {
+        let (reply, answer) = oneshot::channel();
+        let queued = tokio::time::timeout(PATIENCE, self.sender.send((item, reply))).await;
+        queued.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+fn answer<O>(written: Result<Vec<O>, Error>, replies: Vec<oneshot::Sender<Result<O, Error>>>) {
+    match written {
+        Ok(outputs) => {
+            for (output, reply) in outputs.into_iter().zip(replies) {
+                // The caller may be gone; what was written stands.
+                drop(reply.send(Ok(output)));
+            }
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            for reply in replies {
+                drop(reply.send(Err(Error::Batch(Arc::clone(&error)))));
+            }
+        }
+    }
+}

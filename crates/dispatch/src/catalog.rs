@@ -1,0 +1,246 @@
+//! The subscriptions in memory, ready to match and to call.
+//!
+//! Rows are compiled once (globs, filter, headers, signer, gate policy). Intake finds an event type's subscriptions with
+//! one look-up; the list is remembered per type until a subscription of the tenant changes. Other replicas' changes are
+//! seen within [`REFRESH`], our own at once.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use axum::http::{HeaderName, HeaderValue};
+use parking_lot::RwLock;
+use platform::{config::Invalid, db, http_client::Target, secret::Secret, shutdown::Tasks};
+use tenancy::vault::{Place, Vault};
+
+use crate::{
+    delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningSecret},
+    error::Error,
+    guard::Guarded,
+    model::{Ordering, Settings},
+    store::{
+        Store,
+        records::{SealedSecret, SubscriptionRow},
+    },
+};
+
+/// How long another replica's change may go unnoticed.
+pub const REFRESH: Duration = Duration::from_millis(500);
+/// Event types whose subscriptions are remembered, per tenant.
+const REMEMBERED_TYPES: usize = 10_000;
+/// The row of `subscription_secrets` that holds custom headers, which may carry the receiver's credentials.
+const HEADERS: &str = "headers";
+
+/// One subscription, compiled.
+pub struct Endpoint {
+    pub id: Arc<str>,
+    pub tenant: Arc<str>,
+    pub target: Target,
+    pub matcher: Matcher,
+    pub filter: Option<Filter>,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub signer: Signer,
+    pub retry: RetryPolicy,
+    pub timeout: Duration,
+    pub ordering: Ordering,
+    pub enabled: bool,
+    pub rate_limit: u32,
+    pub max_concurrency: u32,
+    pub guarded: Guarded,
+    /// Its last outcome was a failure, as far as this replica knows.
+    pub is_failing: AtomicBool,
+    pub failing_since: Option<time::OffsetDateTime>,
+}
+
+#[derive(Default)]
+struct TenantCatalog {
+    by_id: HashMap<Arc<str>, Arc<Endpoint>>,
+    by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Catalog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    vault: Vault,
+    allow_private: bool,
+    tenants: RwLock<HashMap<Arc<str>, TenantCatalog>>,
+    version: AtomicI64,
+    /// One refresh at a time: the later one finds nothing left to do.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+impl Catalog {
+    pub fn new(store: Store, vault: Vault, allow_private: bool) -> Self {
+        let inner = Inner {
+            store,
+            vault,
+            allow_private,
+            tenants: RwLock::default(),
+            version: AtomicI64::new(0),
+            refreshing: tokio::sync::Mutex::default(),
+        };
+        Catalog { inner: Arc::new(inner) }
+    }
+
+    /// The enabled subscriptions whose globs match, before any filter.
+    pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
+        if let Some(tenant) = self.inner.tenants.read().get(tenant) {
+            if let Some(known) = tenant.by_type.get(event_type.as_str()) {
+                return Arc::clone(known);
+            }
+        } else {
+            return Arc::new([]);
+        }
+        let mut tenants = self.inner.tenants.write();
+        let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
+        let wanted = tenant.by_id.values().filter(|endpoint| endpoint.enabled && endpoint.matcher.matches(event_type));
+        let found: Arc<[Arc<Endpoint>]> = wanted.cloned().collect();
+        if tenant.by_type.len() >= REMEMBERED_TYPES {
+            tenant.by_type.clear();
+        }
+        tenant.by_type.insert(event_type.as_str().into(), Arc::clone(&found));
+        found
+    }
+
+    pub fn endpoint(&self, tenant: &str, id: &str) -> Option<Arc<Endpoint>> {
+        self.inner.tenants.read().get(tenant)?.by_id.get(id).cloned()
+    }
+
+    /// Every subscription of the tenant, enabled or not.
+    pub fn all(&self, tenant: &str) -> Vec<Arc<Endpoint>> {
+        self.inner.tenants.read().get(tenant).map(|tenant| tenant.by_id.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Reads what changed since the last time.
+    pub async fn refresh(&self) -> Result<(), db::Error> {
+        let Inner { store, version, refreshing, .. } = &*self.inner;
+        let _only_one = refreshing.lock().await;
+        loop {
+            let seen = version.load(Relaxed);
+            let rows = store.changed_subscriptions(seen).await?;
+            let Some(newest) = rows.last().map(|row| row.version) else { return Ok(()) };
+            for row in rows {
+                self.take(row).await?;
+            }
+            version.store(newest, Relaxed);
+        }
+    }
+
+    /// Follows other replicas' changes until shutdown.
+    pub fn follow(&self, tasks: &Tasks) {
+        let (catalog, stopping) = (self.clone(), tasks.stopping().clone());
+        tasks.spawn("subscription catalog", async move {
+            let mut tick = tokio::time::interval(REFRESH);
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                if let Err(error) = catalog.refresh().await {
+                    tracing::warn!(%error, "Subscriptions could not be read; the last known ones are used.");
+                }
+            }
+        });
+    }
+
+    async fn take(&self, row: SubscriptionRow) -> Result<(), db::Error> {
+        let Inner { store, tenants, .. } = &*self.inner;
+        let secrets = if row.is_deleted { Vec::new() } else { store.secrets(&row.tenant, &row.id).await? };
+        let compiled = if row.is_deleted { None } else { self.compile(&row, &secrets) };
+        let mut tenants = tenants.write();
+        let tenant = tenants.entry(row.tenant.as_str().into()).or_default();
+        tenant.by_type.clear();
+        match compiled {
+            Some(endpoint) => drop(tenant.by_id.insert(Arc::clone(&endpoint.id), Arc::new(endpoint))),
+            None => drop(tenant.by_id.remove(row.id.as_str())),
+        }
+        Ok(())
+    }
+
+    /// What was checked at write time compiles; a row that does not (an older or newer version wrote it) is left out, loudly.
+    fn compile(&self, row: &SubscriptionRow, secrets: &[SealedSecret]) -> Option<Endpoint> {
+        let opened = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets);
+        let endpoint = opened.and_then(|secrets| compile(row, secrets, self.inner.allow_private));
+        endpoint
+            .inspect_err(|error| tracing::error!(subscription = row.id, %error, "A subscription cannot be used."))
+            .ok()
+    }
+
+    pub fn seal(&self, tenant: &str, subscription: &str, id: &str, secret: &Secret) -> SealedSecret {
+        let row = place(subscription, id);
+        SealedSecret { id: id.to_owned(), sealed: self.inner.vault.seal(Place { tenant, row: &row }, secret) }
+    }
+
+    /// A subscription's custom headers, sealed: their values may be credentials.
+    pub fn seal_headers(&self, tenant: &str, subscription: &str, headers: &BTreeMap<String, String>) -> SealedSecret {
+        let json = serde_json::to_string(headers).expect("headers are plain text");
+        self.seal(tenant, subscription, HEADERS, &Secret::new(json))
+    }
+
+    pub async fn headers(&self, tenant: &str, subscription: &str) -> Result<BTreeMap<String, String>, Error> {
+        let secrets = self.inner.store.secrets(tenant, subscription).await?;
+        Ok(open_secrets(&self.inner.vault, tenant, subscription, &secrets)?.headers)
+    }
+}
+
+fn place(subscription: &str, id: &str) -> String {
+    format!("subscription/{subscription}/{id}")
+}
+
+struct OpenSecrets {
+    signing: Vec<SigningSecret>,
+    headers: BTreeMap<String, String>,
+}
+
+fn open_secrets(
+    vault: &Vault,
+    tenant: &str,
+    subscription: &str,
+    secrets: &[SealedSecret],
+) -> Result<OpenSecrets, Error> {
+    let mut opened = OpenSecrets { signing: Vec::new(), headers: BTreeMap::new() };
+    for secret in secrets {
+        let text = vault.open(Place { tenant, row: &place(subscription, &secret.id) }, &secret.sealed)?;
+        if secret.id == HEADERS {
+            opened.headers = serde_json::from_str(text.expose()).unwrap_or_default();
+        } else {
+            opened.signing.push(SigningSecret::parse("secret", text.expose())?);
+        }
+    }
+    Ok(opened)
+}
+
+fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> Result<Endpoint, Error> {
+    let Settings { url, event_types, filter, rate_limit, max_concurrency, timeout, retry_schedule, ordering, .. } =
+        &row.settings;
+    Ok(Endpoint {
+        id: row.id.as_str().into(),
+        tenant: row.tenant.as_str().into(),
+        target: Target::parse(url, allow_private)?,
+        matcher: Matcher::parse("event_types", event_types)?,
+        filter: filter.as_ref().map(|filter| Filter::new("filter", filter.clone())).transpose()?,
+        headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
+        signer: Signer::new(secrets.signing, Vec::new())?,
+        retry: RetryPolicy::new(retry_schedule.clone()),
+        timeout: timeout.0,
+        ordering: *ordering,
+        enabled: row.enabled,
+        rate_limit: *rate_limit,
+        max_concurrency: *max_concurrency,
+        guarded: Guarded::new(&row.tenant, &row.id, *rate_limit, *max_concurrency)?,
+        is_failing: AtomicBool::new(row.failing_since.is_some()),
+        failing_since: row.failing_since,
+    })
+}
+
+/// A header that can be sent; the error names it.
+pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Invalid> {
+    platform::http_client::check_header(name, value)
+        .map_err(|refused| Invalid::new(format!("headers.{name}"), refused.detail))
+}

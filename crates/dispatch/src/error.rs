@@ -1,0 +1,62 @@
+//! What can go wrong in dispatch, and the status each becomes.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use platform::{config::Invalid, db, http_client::Refused, problem::Problem};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Database(#[from] db::Error),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error("the URL is refused: {}", .0.detail)]
+    Url(Refused),
+    #[error("a secret could not be opened")]
+    Vault(#[from] tenancy::vault::Error),
+    #[error("a limit is refused")]
+    Gate(#[from] gate::Error),
+    #[error("the batch it was in failed: {0}")]
+    Batch(Arc<Error>),
+    #[error("too much waits to be written")]
+    Busy,
+    #[error("the process is shutting down")]
+    Closed,
+}
+
+impl Error {
+    /// Would the same call succeed once the database is back?
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Database(error) => error.is_transient(),
+            Error::Batch(error) => error.is_transient(),
+            Error::Busy => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Error::Url(refused)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Database(error) => error.into(),
+            Error::Invalid(Invalid { key, problem }) => Problem::invalid(key, problem),
+            Error::Url(refused) => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, refused.code, refused.detail).field("url")
+            }
+            Error::Batch(error) if error.is_transient() => {
+                Problem::unavailable("database_unavailable", "the database does not answer right now; try again", 1)
+            }
+            Error::Busy => Problem::unavailable("busy", "too many events wait to be written; try again", 1),
+            Error::Closed => Problem::unavailable("shutting_down", "this replica is shutting down; try another", 1),
+            Error::Batch(_) | Error::Vault(_) | Error::Gate(_) => Problem::internal(&error),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `/v1/events`: take events in, look at them.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use http_body_util::BodyExt;
+use platform::{
+    http::{Json, Page, PageQuery, Path, Query},
+    problem::Problem,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tenancy::{door::Caller, scope::Scope};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    Dispatch,
+    delivery::{Document, EventType},
+    error::Error,
+    intake::EventIn,
+    model::{Delivery, Event},
+    store::records::DeliveryFilter,
+};
+
+/// Events of one request that are on their way to the database at a time.
+const AT_ONCE: usize = 2000;
+/// Of one request with many events.
+const LARGEST_BATCH: usize = 64 << 20;
+
+pub(super) fn routes() -> OpenApiRouter<Dispatch> {
+    let intake =
+        OpenApiRouter::new().routes(routes!(create)).routes(routes!(create_short)).layer(DefaultBodyLimit::disable());
+    OpenApiRouter::new()
+        .merge(intake)
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .routes(routes!(deliveries))
+        .routes(routes!(explain))
+}
+
+/// What became of each event of a batch.
+#[derive(Serialize, ToSchema)]
+struct Batch {
+    accepted: usize,
+    rejected: usize,
+    /// In the order of the events.
+    results: Vec<BatchItem>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum BatchItem {
+    Accepted(ItemAccepted),
+    Rejected { error: Problem },
+}
+
+#[derive(Serialize, ToSchema)]
+struct ItemAccepted {
+    id: String,
+    status: &'static str,
+}
+
+/// Send events in
+///
+/// One event, an array, or NDJSON (`content-type: application/x-ndjson`). The answer comes after they are on disk.
+/// Sending an event again under the same `id` is harmless.
+#[utoipa::path(post, path = "/v1/events", tag = "events", request_body = EventIn, responses(
+    (status = 202, description = "durable, and on its way", body = Event),
+    (status = 409, description = "another event has this id", body = Problem)))]
+async fn create(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content_type.starts_with("application/x-ndjson") || content_type.starts_with("application/jsonl") {
+        return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event)).await;
+    }
+    let body = http_body_util::Limited::new(body, LARGEST_BATCH).collect().await.map_err(|_| too_large())?.to_bytes();
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        let items: Vec<Box<RawValue>> = platform::http::parse_json(&body)?;
+        let items = items.into_iter().map(|item| Ok(Bytes::from(String::from(Box::<str>::from(item)))));
+        return many(&dispatch, &caller.tenant, stream::iter(items)).await;
+    }
+    let event = dispatch.intake().accept(&caller.tenant, &body).await?;
+    Ok((StatusCode::ACCEPTED, Json(event)).into_response())
+}
+
+/// Send events in (short path)
+#[utoipa::path(post, path = "/events", tag = "events", request_body = EventIn, responses((status = 202, body = Event)))]
+async fn create_short(
+    state: State<Dispatch>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    create(state, caller, headers, body).await
+}
+
+/// Takes events in as they arrive; each succeeds or fails by itself.
+async fn many(
+    dispatch: &Dispatch,
+    tenant: &Arc<str>,
+    items: impl stream::Stream<Item = Result<Bytes, Problem>>,
+) -> Result<Response, Problem> {
+    let most = dispatch.config().max_events;
+    let accepting = items.take(most + 1).enumerate().map(|(place, item)| async move {
+        if place == most {
+            let detail =
+                format!("a request holds at most {most} events (dispatch.max_events): send the rest in another");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
+        }
+        dispatch.intake().accept(tenant, &item?).await
+    });
+    let results: Vec<Result<Event, Problem>> = accepting.buffered(AT_ONCE).collect().await;
+    let accepted = results.iter().filter(|result| result.is_ok()).count();
+    let rejected = results.len() - accepted;
+    let unavailable =
+        results.iter().find_map(|result| result.as_ref().err().filter(|problem| problem.status().is_server_error()));
+    if accepted == 0
+        && let Some(problem) = unavailable
+    {
+        return Err(problem.clone());
+    }
+    let results = results.into_iter().map(|result| match result {
+        Ok(event) => BatchItem::Accepted(ItemAccepted { id: event.id, status: event.status }),
+        Err(error) => BatchItem::Rejected { error },
+    });
+    let status = if accepted > 0 || rejected == 0 { StatusCode::ACCEPTED } else { StatusCode::UNPROCESSABLE_ENTITY };
+    Ok((status, Json(Batch { accepted, rejected, results: results.collect() })).into_response())
+}
+
+fn too_large() -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "body_too_large",
+        format!("a request holds at most {LARGEST_BATCH} bytes"),
+    )
+}
+
+/// The lines of a body, as a stream that holds one line at a time.
+fn lines(body: Body, longest: usize) -> impl stream::Stream<Item = Result<Bytes, Problem>> {
+    stream::unfold((body, BytesMut::new(), false), move |(mut body, mut buffer, mut is_over)| async move {
+        loop {
+            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line = buffer.split_to(end + 1).freeze();
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return Some((Ok(line), (body, buffer, is_over)));
+            }
+            if is_over {
+                let rest = buffer.split().freeze();
+                let is_blank = rest.iter().all(u8::is_ascii_whitespace);
+                return (!is_blank).then_some((Ok(rest), (body, buffer, is_over)));
+            }
+            if buffer.len() > longest {
+                buffer.clear();
+                return Some((Err(too_large()), (Body::empty(), buffer, true)));
+            }
+            match body.frame().await {
+                Some(Ok(frame)) => buffer.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+                Some(Err(_)) => {
+                    buffer.clear();
+                    let broken = Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early");
+                    return Some((Err(broken), (Body::empty(), buffer, true)));
+                }
+                None => is_over = true,
+            }
+        }
+    })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventQuery {
+    #[serde(rename = "type")]
+    event_type: Option<String>,
+    limit: Option<u32>,
+    after: Option<String>,
+}
+
+/// List events
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(EventQuery), responses((status = 200, body = Page<Event>)))]
+async fn list(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Query(query): Query<EventQuery>,
+) -> Result<Json<Page<Event>>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let page = PageQuery { limit: query.limit, after: query.after };
+    let limit = page.limit()?;
+    let events =
+        dispatch.store().events(&caller.tenant, query.event_type.as_deref(), page.after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(events, limit, |event| &event.id)))
+}
+
+/// Get an event
+#[utoipa::path(get, path = "/v1/events/{event}", tag = "events", responses((status = 200, body = Event), (status = 404, body = Problem)))]
+async fn get(State(dispatch): State<Dispatch>, caller: Caller, Path(id): Path<String>) -> Result<Json<Event>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let event = dispatch.store().event(&caller.tenant, &id).await?;
+    event.map(Json).ok_or_else(|| Problem::not_found("event", &id))
+}
+
+/// List an event's deliveries
+#[utoipa::path(get, path = "/v1/events/{event}/deliveries", tag = "events", params(PageQuery), responses(
+    (status = 200, body = Page<Delivery>), (status = 404, body = Problem)))]
+async fn deliveries(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<Delivery>>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let limit = page.limit()?;
+    let event = dispatch.store().event(&caller.tenant, &id).await?.ok_or_else(|| Problem::not_found("event", &id))?;
+    let filter = DeliveryFilter { event_uid: Some(event.uid), ..DeliveryFilter::default() };
+    let rows = dispatch.store().deliveries(&caller.tenant, &filter, page.after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(rows, limit, |delivery| &delivery.id)))
+}
+
+/// Who would receive an event, and why not the others.
+#[derive(Serialize, ToSchema)]
+struct Explanation {
+    subscription_id: String,
+    would_receive: bool,
+    /// What decided it.
+    reason: String,
+}
+
+/// Who would receive this event?
+///
+/// Sends and stores nothing.
+#[utoipa::path(post, path = "/v1/events/explain", tag = "events", request_body = EventIn, responses((status = 200, body = Vec<Explanation>)))]
+async fn explain(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Json(event): Json<EventIn>,
+) -> Result<Json<Vec<Explanation>>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let event_type = EventType::parse("type", &event.event_type).map_err(Error::from)?;
+    let id = event.id.as_deref().unwrap_or_default();
+    let document = Document::new(id, event_type.as_str(), event.data.get())
+        .with_source(event.source.as_deref())
+        .with_ordering_key(event.ordering_key.as_deref());
+    let mut answers: Vec<Explanation> = Vec::new();
+    for endpoint in dispatch.catalog().all(&caller.tenant) {
+        let reason = if !endpoint.enabled {
+            Err("it is disabled".to_owned())
+        } else if let Some(glob) = endpoint.matcher.first_match(&event_type) {
+            match endpoint.filter.as_ref().and_then(|filter| filter.explain(&document).into_iter().next()) {
+                Some(mismatch) => Err(format!("its filter asks {}, but {}", mismatch.condition, mismatch.reason)),
+                None => Ok(format!("{:?} matches", glob.as_str())),
+            }
+        } else {
+            Err(format!("none of its event types matches {:?}", event_type.as_str()))
+        };
+        let would_receive = reason.is_ok();
+        let reason = reason.unwrap_or_else(|why_not| why_not);
+        answers.push(Explanation { subscription_id: endpoint.id.to_string(), would_receive, reason });
+    }
+    answers.sort_by(|a, b| (!a.would_receive, &a.subscription_id).cmp(&(!b.would_receive, &b.subscription_id)));
+    Ok(Json(answers))
+}

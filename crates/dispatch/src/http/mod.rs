@@ -1,0 +1,24 @@
+//! The HTTP API of dispatch: events, subscriptions, deliveries.
+
+mod deliveries;
+mod events;
+mod subscriptions;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::Dispatch;
+
+/// To be put behind the door.
+pub fn routes() -> OpenApiRouter<Dispatch> {
+    OpenApiRouter::new()
+        .merge(events::routes())
+        .routes(routes!(subscriptions::create, subscriptions::list))
+        .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
+        .routes(routes!(subscriptions::rotate_secret))
+        .routes(routes!(subscriptions::test))
+        .routes(routes!(deliveries::list))
+        .routes(routes!(deliveries::get))
+        .routes(routes!(deliveries::attempts))
+        .routes(routes!(deliveries::retry))
+        .routes(routes!(deliveries::cancel))
+}

@@ -1,0 +1,327 @@
+//! `/v1/subscriptions`: where events go.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::{extract::State, http::StatusCode};
+use platform::{
+    config::Span,
+    http::{Json, Page, PageQuery, Path, Query},
+    http_client::Target,
+    id,
+    problem::Problem,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tenancy::{door::Caller, scope::Scope};
+use utoipa::ToSchema;
+
+use crate::{
+    Dispatch,
+    catalog::header,
+    delivery::{Filter, Matcher, RetrySchedule, SigningSecret},
+    error::Error,
+    guard::Guarded,
+    intake::EventIn,
+    model::{Event, Ordering, Settings, Subscription},
+    store::records::SubscriptionRow,
+};
+
+const MOST_HEADERS: usize = 50;
+const OVERLAP: Duration = Duration::from_secs(24 * 3600);
+
+/// A subscription as it is sent in: to create one, `url` and `event_types` are needed; to change one, what changes.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubscriptionIn {
+    /// Chosen by you (lower-case letters, digits, `-` and `_`), or made here.
+    id: Option<String>,
+    #[schema(example = "https://example.com/hooks")]
+    url: Option<String>,
+    #[schema(example = json!(["order.*"]))]
+    event_types: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    filter: Option<Option<serde_json::Value>>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    description: Option<Option<String>>,
+    /// Sent with every call. Kept sealed, shown only as names.
+    headers: Option<BTreeMap<String, String>>,
+    #[schema(example = 100)]
+    rate_limit: Option<u32>,
+    #[schema(example = 100)]
+    max_concurrency: Option<u32>,
+    #[schema(value_type = Option<String>, example = "15s")]
+    timeout: Option<Span>,
+    retry_schedule: Option<RetrySchedule>,
+    ordering: Option<Ordering>,
+    enabled: Option<bool>,
+    /// Your own signing secret (`whsec_…`); made here if absent. Only when creating.
+    secret: Option<String>,
+}
+
+/// Tells `null` (take it away) from absent (leave it).
+fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl SubscriptionIn {
+    /// The settings with these changes, checked.
+    fn apply(&self, settings: Settings, allow_private: bool) -> Result<Settings, Error> {
+        let settings = Settings {
+            url: self.url.clone().unwrap_or(settings.url),
+            event_types: self.event_types.clone().unwrap_or(settings.event_types),
+            filter: self.filter.clone().unwrap_or(settings.filter),
+            description: self.description.clone().unwrap_or(settings.description),
+            rate_limit: self.rate_limit.unwrap_or(settings.rate_limit),
+            max_concurrency: self.max_concurrency.unwrap_or(settings.max_concurrency),
+            timeout: self.timeout.unwrap_or(settings.timeout),
+            retry_schedule: self.retry_schedule.clone().unwrap_or(settings.retry_schedule),
+            ordering: self.ordering.unwrap_or(settings.ordering),
+        };
+        Target::parse(&settings.url, allow_private)?;
+        Matcher::parse("event_types", &settings.event_types)?;
+        if let Some(filter) = &settings.filter {
+            Filter::new("filter", filter.clone())?;
+        }
+        settings.timeout.within("timeout", Duration::from_millis(100), Duration::from_secs(30))?;
+        for (field, value, most) in
+            [("rate_limit", settings.rate_limit, 10_000), ("max_concurrency", settings.max_concurrency, 10_000)]
+        {
+            if value == 0 || value > most {
+                return Err(
+                    platform::config::Invalid::new(field, format!("{value} is out of range: use 1 to {most}")).into()
+                );
+            }
+        }
+        Guarded::new("", "x", settings.rate_limit, settings.max_concurrency)?;
+        Ok(settings)
+    }
+
+    fn checked_headers(&self) -> Result<Option<&BTreeMap<String, String>>, Error> {
+        let Some(headers) = &self.headers else { return Ok(None) };
+        if headers.len() > MOST_HEADERS {
+            return Err(platform::config::Invalid::new("headers", format!("at most {MOST_HEADERS} headers")).into());
+        }
+        for (name, value) in headers {
+            header(name, value)?;
+        }
+        Ok(Some(headers))
+    }
+}
+
+fn defaults() -> Settings {
+    Settings {
+        url: String::new(),
+        event_types: Vec::new(),
+        filter: None,
+        description: None,
+        rate_limit: Settings::DEFAULT_RATE,
+        max_concurrency: Settings::DEFAULT_CONCURRENCY,
+        timeout: Span(Settings::DEFAULT_TIMEOUT),
+        retry_schedule: RetrySchedule::default(),
+        ordering: Ordering::None,
+    }
+}
+
+/// Create a subscription
+///
+/// The answer holds the signing secret, once.
+#[utoipa::path(post, path = "/v1/subscriptions", tag = "subscriptions", request_body = SubscriptionIn, responses(
+    (status = 201, body = Subscription), (status = 409, description = "the id is taken", body = Problem)))]
+pub(super) async fn create(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Json(new): Json<SubscriptionIn>,
+) -> Result<(StatusCode, Json<Subscription>), Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    if new.url.is_none() {
+        return Err(Problem::invalid("url", "url is needed: where should events go?"));
+    }
+    if new.event_types.is_none() {
+        return Err(Problem::invalid("event_types", "event_types is needed: [\"**\"] means all"));
+    }
+    let settings = new.apply(defaults(), dispatch.allows_private())?;
+    let headers = new.checked_headers()?.cloned().unwrap_or_default();
+    let secret = match &new.secret {
+        Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
+        None => SigningSecret::generate(),
+    };
+    let id = match new.id {
+        Some(id) => check_id(id)?,
+        None => id::new("sub"),
+    };
+    let tenant = &*caller.tenant;
+    let catalog = dispatch.catalog();
+    let sealed =
+        [catalog.seal(tenant, &id, &id::new("sec"), secret.text()), catalog.seal_headers(tenant, &id, &headers)];
+    let created =
+        dispatch.store().create_subscription(tenant, &id, &settings, new.enabled.unwrap_or(true), sealed).await;
+    let row = created.map_err(|error| {
+        if error.is_duplicate() {
+            let detail = format!("there is, or was, a subscription {id:?}: choose another id");
+            return Problem::conflict("subscription_exists", detail).field("id");
+        }
+        error.into()
+    })?;
+    catalog.refresh().await?;
+    let shown = Subscription { secret: Some(secret.text().expose().to_owned()), ..shown(row, &headers) };
+    Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// List subscriptions
+#[utoipa::path(get, path = "/v1/subscriptions", tag = "subscriptions", params(PageQuery), responses((status = 200, body = Page<Subscription>)))]
+pub(super) async fn list(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<Subscription>>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let limit = page.limit()?;
+    let rows = dispatch.store().subscriptions(&caller.tenant, page.after.as_deref(), limit + 1).await?;
+    let mut data = Vec::with_capacity(rows.len());
+    for row in rows {
+        let headers = dispatch.catalog().headers(&caller.tenant, &row.id).await?;
+        data.push(shown(row, &headers));
+    }
+    Ok(Json(Page::from_rows(data, limit, |subscription| &subscription.id)))
+}
+
+/// Get a subscription
+#[utoipa::path(get, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+pub(super) async fn get(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Subscription>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let row = found(&dispatch, &caller, &id).await?;
+    let headers = dispatch.catalog().headers(&caller.tenant, &id).await?;
+    Ok(Json(shown(row, &headers)))
+}
+
+/// Change a subscription, pause it (`enabled: false`) or resume it
+#[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+pub(super) async fn update(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(change): Json<SubscriptionIn>,
+) -> Result<Json<Subscription>, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    if change.id.is_some() || change.secret.is_some() {
+        let field = if change.id.is_some() { "id" } else { "secret" };
+        return Err(Problem::invalid(field, format!("{field} cannot be changed here")));
+    }
+    let row = found(&dispatch, &caller, &id).await?;
+    let settings = change.apply(row.settings, dispatch.allows_private())?;
+    let tenant = &*caller.tenant;
+    let headers = match change.checked_headers()? {
+        Some(headers) => headers.clone(),
+        None => dispatch.catalog().headers(tenant, &id).await?,
+    };
+    let sealed = dispatch.catalog().seal_headers(tenant, &id, &headers);
+    let enabled = change.enabled.unwrap_or(row.enabled);
+    let updated = dispatch.store().update_subscription(tenant, &id, &settings, enabled, &sealed).await?;
+    let row = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
+    dispatch.catalog().refresh().await?;
+    dispatch.wake();
+    Ok(Json(shown(row, &headers)))
+}
+
+/// Delete a subscription
+///
+/// What waits for it is cancelled; what was delivered stays on record.
+#[utoipa::path(delete, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", responses((status = 204), (status = 404, body = Problem)))]
+pub(super) async fn delete(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    if !dispatch.store().delete_subscription(&caller.tenant, &id).await? {
+        return Err(Problem::not_found("subscription", &id));
+    }
+    dispatch.catalog().refresh().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Make a new signing secret
+///
+/// The old ones still sign for 24 hours beside it, so that receivers can change over.
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+pub(super) async fn rotate_secret(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Subscription>, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    let row = found(&dispatch, &caller, &id).await?;
+    let secret = SigningSecret::generate();
+    let tenant = &*caller.tenant;
+    let sealed = dispatch.catalog().seal(tenant, &id, &id::new("sec"), secret.text());
+    if !dispatch.store().rotate_secret(tenant, &id, &sealed, OVERLAP).await? {
+        return Err(Problem::not_found("subscription", &id));
+    }
+    dispatch.catalog().refresh().await?;
+    let headers = dispatch.catalog().headers(tenant, &id).await?;
+    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown(row, &headers) }))
+}
+
+/// Send a test event to this subscription alone
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/test", tag = "subscriptions", responses(
+    (status = 202, body = Event), (status = 404, body = Problem)))]
+pub(super) async fn test(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Event>), Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    found(&dispatch, &caller, &id).await?;
+    let endpoint =
+        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let data =
+        RawValue::from_string(r#"{"message":"This is a test event from Tidegate."}"#.to_owned()).expect("it is JSON");
+    let event = EventIn {
+        id: None,
+        event_type: "tidegate.test".to_owned(),
+        data,
+        source: None,
+        ordering_key: None,
+        deliver_at: None,
+    };
+    let event = dispatch.intake().accept_event(&caller.tenant, event, Some(endpoint)).await?;
+    Ok((StatusCode::ACCEPTED, Json(event)))
+}
+
+async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
+    let row = dispatch.store().subscription(&caller.tenant, id).await?;
+    row.ok_or_else(|| Problem::not_found("subscription", id))
+}
+
+fn shown(row: SubscriptionRow, headers: &BTreeMap<String, String>) -> Subscription {
+    Subscription {
+        id: row.id,
+        settings: row.settings,
+        headers: headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
+        enabled: row.enabled,
+        disabled_reason: row.disabled_reason,
+        failing_since: row.failing_since,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+        secret: None,
+    }
+}
+
+fn check_id(id: String) -> Result<String, Problem> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+        return Err(Problem::invalid("id", "an id has 1 to 64 lower-case letters, digits, `-` and `_`"));
+    }
+    Ok(id)
+}

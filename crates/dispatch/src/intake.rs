@@ -1,0 +1,246 @@
+//! Intake: reads an event, finds who wants it, makes it durable, then says so.
+//!
+//! Payloads stay as the bytes they came in: they are checked to be JSON, never built into a tree unless a filter asks.
+//! "Accepted" is said after the commit. A delivery that this process can make at once is born leased to it.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use platform::{http::parse_json, id, problem::Problem, shutdown::Tasks};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{
+    batch::Batcher,
+    catalog::{Catalog, Endpoint},
+    config::Config,
+    delivery::{Document, EventType, MessageId},
+    error::Error,
+    metrics as names,
+    model::{Event, Ordering},
+    store::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Store},
+    worker::Worker,
+};
+
+const LONGEST_TEXT: usize = 256;
+
+/// An event as it is sent in.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EventIn {
+    /// Yours, to make a repeat harmless; or made here. Sent as `webhook-id`.
+    #[schema(example = "order-1234-created")]
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    #[schema(example = "order.created")]
+    pub event_type: String,
+    /// Any JSON.
+    #[schema(value_type = Object)]
+    pub data: Box<RawValue>,
+    pub source: Option<String>,
+    /// Deliveries with the same key keep their order, where the subscription asks for it.
+    pub ordering_key: Option<String>,
+    /// Not before this time.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deliver_at: Option<OffsetDateTime>,
+}
+
+/// Takes events in. Cheap to clone.
+#[derive(Clone)]
+pub struct Intake {
+    catalog: Catalog,
+    worker: Option<Worker>,
+    batcher: Batcher<NewEvent, Accepted>,
+    max_event: usize,
+}
+
+impl Intake {
+    pub fn start(
+        store: Store,
+        catalog: Catalog,
+        worker: Option<Worker>,
+        lease: Lease,
+        config: &Config,
+        tasks: &Tasks,
+    ) -> Self {
+        let for_writes = worker.clone();
+        let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
+        let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
+        Intake { catalog, worker, batcher, max_event: config.max_event }
+    }
+
+    /// Reads one event, makes it durable, and answers what the caller should know of it.
+    pub async fn accept(&self, tenant: &Arc<str>, body: &[u8]) -> Result<Event, Problem> {
+        if body.len() > self.max_event {
+            let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
+            return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
+        }
+        self.accept_event(tenant, parse_json(body)?, None).await
+    }
+
+    /// The same for an event that is read already; `only` names the one subscription it is for, whatever its globs say.
+    pub async fn accept_event(
+        &self,
+        tenant: &Arc<str>,
+        event: EventIn,
+        only: Option<Arc<Endpoint>>,
+    ) -> Result<Event, Problem> {
+        let (new, data) = self.prepare(tenant, event, only)?;
+        let (source, ordering_key, deliver_at) = (new.source.clone(), new.ordering_key.clone(), new.deliver_at);
+        let (id, event_type, uid) = (new.id.clone(), new.event_type.clone(), new.uid.clone());
+        let accepted = self.batcher.write(new).await?;
+        metrics::counter!(names::EVENTS, "result" => result(accepted)).increment(1);
+        match accepted {
+            Accepted::New { at } | Accepted::Repeat { at } => Ok(Event {
+                id,
+                event_type,
+                data,
+                source,
+                ordering_key,
+                deliver_at,
+                status: "queued",
+                created_at: at,
+                uid,
+            }),
+            Accepted::Conflict => Err(Problem::conflict(
+                "event_conflict",
+                format!("another event has the id {id:?}: send the same event again, or a new one under a new id"),
+            )
+            .field("id")),
+        }
+    }
+
+    fn prepare(
+        &self,
+        tenant: &Arc<str>,
+        event: EventIn,
+        only: Option<Arc<Endpoint>>,
+    ) -> Result<(NewEvent, Box<RawValue>), Problem> {
+        let hash = hash(&event);
+        let EventIn { id, event_type, data, source, ordering_key, deliver_at } = event;
+        let event_type = EventType::parse("type", &event_type).map_err(Error::from)?;
+        for (field, text) in [("source", &source), ("ordering_key", &ordering_key)] {
+            check_text(field, text.as_deref())?;
+        }
+        let uid = id::new("evt");
+        let id = match id {
+            Some(id) => MessageId::parse("id", &id).map(|id| id.as_str().to_owned()).map_err(Error::from)?,
+            None => uid.clone(),
+        };
+        let endpoints: Vec<Arc<Endpoint>> = match only {
+            Some(endpoint) => vec![endpoint],
+            None => {
+                let document = Document::new(&id, event_type.as_str(), data.get())
+                    .with_source(source.as_deref())
+                    .with_ordering_key(ordering_key.as_deref());
+                self.wanted(tenant, &event_type, &document)
+            }
+        };
+        let can_lease =
+            deliver_at.is_none() && self.worker.as_ref().is_some_and(|worker| worker.has_room(endpoints.len()));
+        let deliveries = endpoints.iter().map(|endpoint| {
+            let ordering_key = ordering_key.clone().filter(|_| endpoint.ordering == Ordering::Key);
+            let is_leased = can_lease && ordering_key.is_none();
+            NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, is_leased }
+        });
+        let deliveries = deliveries.collect();
+        let bytes = Bytes::copy_from_slice(data.get().as_bytes());
+        let event_type = event_type.as_str().to_owned();
+        let tenant = Arc::clone(tenant);
+        Ok((
+            NewEvent { uid, tenant, id, event_type, source, ordering_key, deliver_at, data: bytes, hash, deliveries },
+            data,
+        ))
+    }
+
+    fn wanted(&self, tenant: &str, event_type: &EventType, document: &Document<'_>) -> Vec<Arc<Endpoint>> {
+        let matching = self.catalog.matching(tenant, event_type);
+        let passes = |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
+        matching.iter().filter(passes).cloned().collect()
+    }
+}
+
+/// One batch: commit, then hand over what was born leased. It runs to its end even if every caller has left.
+async fn take_in(
+    store: Store,
+    lease: Lease,
+    worker: Option<Worker>,
+    events: Vec<NewEvent>,
+) -> Result<Vec<Accepted>, Error> {
+    let accepted = store.take_in(events.clone(), &lease).await?;
+    let Some(worker) = worker else { return Ok(accepted) };
+    let mut leased = Vec::new();
+    let mut is_any_waiting = false;
+    for (event, accepted) in events.iter().zip(&accepted) {
+        let Accepted::New { at } = accepted else { continue };
+        for delivery in &event.deliveries {
+            if delivery.is_leased {
+                leased.push(claimed(event, delivery, *at));
+            } else {
+                is_any_waiting = true;
+            }
+        }
+    }
+    worker.take(leased);
+    if is_any_waiting {
+        worker.wake();
+    }
+    Ok(accepted)
+}
+
+fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime) -> Claimed {
+    Claimed {
+        id: delivery.id.clone(),
+        tenant: Arc::clone(&event.tenant),
+        subscription: Arc::clone(&delivery.subscription),
+        event_id: event.id.clone(),
+        event_type: event.event_type.clone(),
+        event_at: at,
+        data: event.data.clone(),
+        attempts: 0,
+        is_manual: false,
+        fence: 1,
+    }
+}
+
+/// Tells a repeat from a conflict: everything the caller sent but the id.
+fn hash(event: &EventIn) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    let deliver_at = event.deliver_at.map(|at| at.unix_timestamp_nanos().to_string());
+    let parts = [
+        Some(event.event_type.as_str()),
+        event.source.as_deref(),
+        event.ordering_key.as_deref(),
+        deliver_at.as_deref(),
+    ];
+    for part in parts {
+        // The length before each part keeps ("a", "bc") and ("ab", "c") apart.
+        context.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+        context.update(part.unwrap_or_default().as_bytes());
+    }
+    context.update(event.data.get().as_bytes());
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+fn check_text(field: &'static str, text: Option<&str>) -> Result<(), Problem> {
+    match text {
+        Some(text) if text.is_empty() || text.len() > LONGEST_TEXT || text.chars().any(char::is_control) => Err(
+            Problem::invalid(field, format!("{field} has 1 to {LONGEST_TEXT} bytes, none of them a control character")),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn result(accepted: Accepted) -> &'static str {
+    match accepted {
+        Accepted::New { .. } => "accepted",
+        Accepted::Repeat { .. } => "repeat",
+        Accepted::Conflict => "conflict",
+    }
+}

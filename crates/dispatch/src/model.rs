@@ -1,0 +1,166 @@
+//! Events, subscriptions, deliveries and attempts as callers see them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use platform::config::Span;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::delivery::{RetrySchedule, Status};
+
+/// What a subscription is set to. Everything but its secrets; stored as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    /// Where events go. Redirects are not followed.
+    #[schema(example = "https://example.com/hooks")]
+    pub url: String,
+    /// Globs over event types: `*` is one segment, `**` any number.
+    #[schema(example = json!(["order.*", "invoice.paid"]))]
+    pub event_types: Vec<String>,
+    /// Conditions on the payload; absent: every payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({"data.amount": {"gte": 100}}))]
+    pub filter: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Calls per second at most, over the whole fleet.
+    #[schema(example = 100)]
+    pub rate_limit: u32,
+    /// Calls at one time at most, over the whole fleet.
+    #[schema(example = 100)]
+    pub max_concurrency: u32,
+    /// For one whole call, from name look-up to the last byte of the answer.
+    #[schema(value_type = String, example = "15s")]
+    pub timeout: Span,
+    /// Waits between attempts.
+    pub retry_schedule: RetrySchedule,
+    pub ordering: Ordering,
+}
+
+/// Whether deliveries may overtake each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ordering {
+    #[default]
+    None,
+    /// First in, first out per ordering key of the events: a failing one holds back those behind it with its key.
+    Key,
+}
+
+impl Settings {
+    pub const DEFAULT_RATE: u32 = 100;
+    pub const DEFAULT_CONCURRENCY: u32 = 100;
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+}
+
+/// Where an operator's events go.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Subscription {
+    #[schema(example = "sub_01k9x7m2e8f3s9w4d6b1c5a7g0")]
+    pub id: String,
+    #[serde(flatten)]
+    pub settings: Settings,
+    /// Sent with every call; values are hidden after creation.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    pub enabled: bool,
+    /// Why Tidegate switched it off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_reason: Option<String>,
+    /// When the present run of failures began.
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub failing_since: Option<OffsetDateTime>,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub updated_at: OffsetDateTime,
+    /// The signing secret: shown when it is made, never again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "whsec_…")]
+    pub secret: Option<String>,
+}
+
+/// An event as it is known here.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Event {
+    #[schema(example = "evt_01k9x7m2e8f3s9w4d6b1c5a7g0")]
+    pub id: String,
+    #[serde(rename = "type")]
+    #[schema(example = "order.created")]
+    pub event_type: String,
+    #[schema(value_type = Object)]
+    pub data: Box<RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ordering_key: Option<String>,
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deliver_at: Option<OffsetDateTime>,
+    /// The most urgent of its deliveries' statuses; `queued` right after intake, `unmatched` if nobody wanted it.
+    #[schema(example = "delivered")]
+    pub status: &'static str,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: OffsetDateTime,
+    #[serde(skip)]
+    pub uid: String,
+}
+
+/// One event on its way to one subscription.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Delivery {
+    #[schema(example = "dlv_01k9x7m2e8f3s9w4d6b1c5a7g0")]
+    pub id: String,
+    pub event_id: String,
+    pub event_type: String,
+    pub subscription_id: String,
+    pub status: Status,
+    /// Calls made.
+    pub attempts: i64,
+    /// Times it was put off by a limit; these spend no attempt.
+    pub deferrals: i64,
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub next_attempt_at: Option<OffsetDateTime>,
+    pub last_error: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub updated_at: OffsetDateTime,
+}
+
+/// One call.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Attempt {
+    #[schema(example = "att_01k9x7m2e8f3s9w4d6b1c5a7g0")]
+    pub id: String,
+    pub number: i64,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: OffsetDateTime,
+    pub duration_ms: i64,
+    pub response_status: Option<i64>,
+    #[schema(value_type = Option<Object>)]
+    pub response_headers: Option<Box<RawValue>>,
+    /// The first 16 KiB, as text.
+    pub response_body: Option<String>,
+    pub error: Option<AttemptError>,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AttemptError {
+    /// A bounded word, for programs.
+    #[schema(example = "timeout")]
+    pub class: String,
+    /// One sentence, for people.
+    pub sentence: String,
+}

@@ -1,0 +1,157 @@
+//! Events, subscriptions, deliveries and attempts in the database.
+//!
+//! This file is the hot path, the same four operations on both databases: take events in, claim what is due, record
+//! outcomes, give leases back. Each is one batch and one commit. `records` is everything else.
+
+mod postgres;
+pub mod records;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use platform::db::{Database, Error, Migrations};
+use time::OffsetDateTime;
+
+use crate::delivery::Status;
+
+/// The schema of this crate.
+pub const MIGRATIONS: Migrations = Migrations {
+    name: "dispatch",
+    sqlite: &[("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql"))],
+    postgres: &[("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql"))],
+};
+
+/// An event to be taken in, with a delivery for each subscription that matches.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// Ours, sorts by time.
+    pub uid: String,
+    pub tenant: Arc<str>,
+    /// The caller's, unique within the tenant.
+    pub id: String,
+    pub event_type: String,
+    pub source: Option<String>,
+    pub ordering_key: Option<String>,
+    pub deliver_at: Option<OffsetDateTime>,
+    pub data: Bytes,
+    /// Of everything the caller sent.
+    pub hash: [u8; 32],
+    pub deliveries: Vec<NewDelivery>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewDelivery {
+    pub id: String,
+    pub subscription: Arc<str>,
+    /// Set where the subscription asks for order.
+    pub ordering_key: Option<String>,
+    /// Born leased to this process, which delivers it at once; otherwise it waits to be claimed.
+    pub is_leased: bool,
+}
+
+/// What became of an event that was sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    New {
+        at: OffsetDateTime,
+    },
+    /// The same event was taken in before.
+    Repeat {
+        at: OffsetDateTime,
+    },
+    /// Another event has this id.
+    Conflict,
+}
+
+/// Who holds a delivery, and for how long. Longer than any attempt can take.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub owner: Arc<str>,
+    pub length: Duration,
+}
+
+/// A delivery that this process may attempt, until its lease ends.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub id: String,
+    pub tenant: Arc<str>,
+    pub subscription: Arc<str>,
+    pub event_id: String,
+    pub event_type: String,
+    pub event_at: OffsetDateTime,
+    pub data: Bytes,
+    /// Attempts spent so far.
+    pub attempts: u32,
+    /// Someone asked for this attempt by hand; it starts no new schedule.
+    pub is_manual: bool,
+    /// Grows with every claim; a record with an older one changes nothing.
+    pub fence: i64,
+}
+
+/// What to write down about a claimed delivery.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub delivery: String,
+    pub tenant: Arc<str>,
+    pub fence: i64,
+    pub status: Status,
+    /// When it may be taken again; `None` once it has ended.
+    pub due_in: Option<Duration>,
+    pub last_error: Option<String>,
+    /// The attempt that was made; a deferral makes none.
+    pub attempt: Option<NewAttempt>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewAttempt {
+    pub id: String,
+    pub duration: Duration,
+    pub response_status: Option<u16>,
+    pub response_headers: Option<String>,
+    pub response_body: Option<Bytes>,
+    pub error_class: Option<&'static str>,
+    pub error: Option<String>,
+}
+
+#[derive(Clone)]
+pub struct Store {
+    database: Database,
+}
+
+impl Store {
+    pub fn new(database: Database) -> Self {
+        Store { database }
+    }
+
+    /// Takes events in, all in one commit; the answers are in the order of the events.
+    pub async fn take_in(&self, events: Vec<NewEvent>, lease: &Lease) -> Result<Vec<Accepted>, Error> {
+        match &self.database {
+            Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
+            Database::Postgres(database) => postgres::take_in(database, &events, lease).await,
+        }
+    }
+
+    /// Leases up to `limit` deliveries that are due, the longest due first.
+    pub async fn claim(&self, lease: &Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
+        match &self.database {
+            Database::Sqlite(database) => sqlite::claim(database, lease.clone(), limit).await,
+            Database::Postgres(database) => postgres::claim(database, lease, limit).await,
+        }
+    }
+
+    /// Writes outcomes down where the fence still matches; returns how many were written.
+    pub async fn record(&self, records: Vec<Record>) -> Result<usize, Error> {
+        match &self.database {
+            Database::Sqlite(database) => sqlite::record(database, records).await,
+            Database::Postgres(database) => postgres::record(database, &records).await,
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
+}

@@ -1,0 +1,1 @@
+DELETE FROM event_keys WHERE uid < $1

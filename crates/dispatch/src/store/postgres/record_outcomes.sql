@@ -1,0 +1,24 @@
+-- Only the holder of the latest fence writes; a late one changes nothing and leaves no attempt.
+WITH input AS (
+  SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::bigint[], $7::text[],
+    $8::text[], $9::bigint[], $10::integer[], $11::text[], $12::bytea[], $13::text[], $14::text[])
+    AS input (id, fence, status, attempts, deferrals, due_in_ms, last_error,
+      attempt_id, duration_ms, response_status, response_headers, response_body, error_class, error)
+), recorded AS (
+  UPDATE deliveries d
+  SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + input.deferrals,
+    due_at = now() + input.due_in_ms * interval '1 millisecond', last_error = coalesce(input.last_error, d.last_error),
+    is_manual = FALSE, lease_owner = NULL, updated_at = now()
+  FROM input
+  WHERE d.id = input.id AND d.fence = input.fence AND d.status = 'processing'
+  RETURNING d.id, d.tenant_id, d.attempts
+), attempted AS (
+  INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms,
+    response_status, response_headers, response_body, error_class, error)
+  SELECT input.attempt_id, recorded.tenant_id, recorded.id, recorded.attempts,
+    now() - input.duration_ms * interval '1 millisecond', input.duration_ms,
+    input.response_status, input.response_headers, input.response_body, input.error_class, input.error
+  FROM input JOIN recorded USING (id)
+  WHERE input.attempt_id IS NOT NULL
+)
+SELECT id FROM recorded

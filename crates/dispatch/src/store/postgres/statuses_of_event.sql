@@ -1,0 +1,1 @@
+SELECT DISTINCT status FROM deliveries WHERE event_uid = $1

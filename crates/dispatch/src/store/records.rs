@@ -1,0 +1,334 @@
+//! Everything that is not the hot path: subscriptions and their secrets, lists, changes by hand.
+
+use std::time::Duration;
+
+use platform::{
+    db::{Error, Row, Step, Value},
+    query,
+};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::{Store, milliseconds};
+use crate::{
+    delivery::Status,
+    model::{Attempt, AttemptError, Delivery, Event, Settings},
+};
+
+/// A subscription's row.
+#[derive(Clone, Debug)]
+pub struct SubscriptionRow {
+    pub id: String,
+    pub tenant: String,
+    pub settings: Settings,
+    pub enabled: bool,
+    pub disabled_reason: Option<String>,
+    pub failing_since: Option<OffsetDateTime>,
+    pub version: i64,
+    pub is_deleted: bool,
+    pub created_at: OffsetDateTime,
+    pub updated_at: OffsetDateTime,
+}
+
+/// A sealed secret of a subscription: a signing secret (`sec_…`) or its custom headers (`headers`).
+#[derive(Clone, Debug)]
+pub struct SealedSecret {
+    pub id: String,
+    pub sealed: Vec<u8>,
+}
+
+/// Which deliveries to list. What is `None` is not asked.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    pub status: Option<Status>,
+    pub subscription: Option<String>,
+    pub event_uid: Option<String>,
+    pub event_type: Option<String>,
+    pub since: Option<OffsetDateTime>,
+    pub until: Option<OffsetDateTime>,
+}
+
+impl Store {
+    pub async fn create_subscription(
+        &self,
+        tenant: &str,
+        id: &str,
+        settings: &Settings,
+        enabled: bool,
+        secrets: [SealedSecret; 2],
+    ) -> Result<SubscriptionRow, Error> {
+        let insert = query!("insert_subscription")
+            .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
+            .must_match();
+        let [signing, headers] = secrets.map(|secret| insert_secret(tenant, id, &secret));
+        let rows = self.database.transact([bump(), insert, signing, headers]).await?;
+        Ok(rows.and_then(|[_, rows, _, _]| first(&rows, subscription)).expect("an insert returns its row"))
+    }
+
+    pub async fn update_subscription(
+        &self,
+        tenant: &str,
+        id: &str,
+        settings: &Settings,
+        enabled: bool,
+        headers: &SealedSecret,
+    ) -> Result<Option<SubscriptionRow>, Error> {
+        let update = query!("update_subscription")
+            .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
+            .must_match();
+        let resume = query!("resume_deliveries").with([tenant.into(), id.into()]);
+        let rows = self.database.transact([bump(), update, insert_secret(tenant, id, headers), resume]).await?;
+        Ok(rows.and_then(|[_, rows, _, _]| first(&rows, subscription)))
+    }
+
+    /// Switches it off with a reason; `None` if it is off or gone already.
+    pub async fn disable_subscription(
+        &self,
+        tenant: &str,
+        id: &str,
+        reason: &str,
+    ) -> Result<Option<SubscriptionRow>, Error> {
+        let disable = query!("disable_subscription").with([tenant.into(), id.into(), reason.into()]).must_match();
+        let rows = self.database.transact([bump(), disable]).await?;
+        Ok(rows.and_then(|[_, rows]| first(&rows, subscription)))
+    }
+
+    /// Deletes it and cancels what waits for it; false if there is none.
+    pub async fn delete_subscription(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+        let delete = query!("delete_subscription").with([tenant.into(), id.into()]).must_match();
+        let cancel = query!("cancel_deliveries").with([tenant.into(), id.into()]);
+        Ok(self.database.transact([bump(), delete, cancel]).await?.is_some())
+    }
+
+    pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {
+        let rows = self.database.fetch(query!("get_subscription").with([tenant.into(), id.into()])).await?;
+        Ok(first(&rows, subscription))
+    }
+
+    pub async fn subscriptions(
+        &self,
+        tenant: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<SubscriptionRow>, Error> {
+        let rows =
+            self.database.fetch(query!("list_subscriptions").with([tenant.into(), after.into(), limit.into()])).await?;
+        Ok(rows.iter().map(subscription).collect())
+    }
+
+    /// Up to 10,000 rows that changed after `version`, the earliest change first.
+    pub async fn changed_subscriptions(&self, version: i64) -> Result<Vec<SubscriptionRow>, Error> {
+        let rows = self.database.fetch(query!("changed_subscriptions").with([version.into()])).await?;
+        Ok(rows.iter().map(subscription).collect())
+    }
+
+    pub async fn subscription_version(&self) -> Result<i64, Error> {
+        let rows = self.database.fetch(query!("current_version").with([])).await?;
+        Ok(rows.first().map_or(0, |row| row.int("version")))
+    }
+
+    /// The secrets that are in force, the newest first.
+    pub async fn secrets(&self, tenant: &str, id: &str) -> Result<Vec<SealedSecret>, Error> {
+        let rows = self.database.fetch(query!("secrets_of").with([tenant.into(), id.into()])).await?;
+        Ok(rows.iter().map(|row| SealedSecret { id: row.text("id"), sealed: row.bytes("sealed") }).collect())
+    }
+
+    /// Puts a new signing secret first; the others still sign for the overlap.
+    pub async fn rotate_secret(
+        &self,
+        tenant: &str,
+        id: &str,
+        secret: &SealedSecret,
+        overlap: Duration,
+    ) -> Result<bool, Error> {
+        let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
+        let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
+        Ok(self.database.transact([bump(), touch, expire, insert_secret(tenant, id, secret)]).await?.is_some())
+    }
+
+    /// Notes the first failure after a success, or the first success after a failure.
+    pub async fn mark_failing(&self, tenant: &str, id: &str, is_failing: bool) -> Result<(), Error> {
+        let query = if is_failing { query!("mark_failing") } else { query!("clear_failing") };
+        self.database.transact([bump(), query.with([tenant.into(), id.into()]).must_match()]).await.map(drop)
+    }
+
+    pub async fn event(&self, tenant: &str, id: &str) -> Result<Option<Event>, Error> {
+        let rows = self.database.fetch(query!("get_event").with([tenant.into(), id.into()])).await?;
+        let Some(mut event) = first(&rows, event) else { return Ok(None) };
+        let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
+        event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
+        Ok(Some(event))
+    }
+
+    pub async fn events(
+        &self,
+        tenant: &str,
+        event_type: Option<&str>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Event>, Error> {
+        let step = query!("list_events").with([tenant.into(), event_type.into(), after.into(), limit.into()]);
+        let mut events: Vec<Event> = self.database.fetch(step).await?.iter().map(event).collect();
+        for event in &mut events {
+            let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
+            event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
+        }
+        Ok(events)
+    }
+
+    pub async fn delivery(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
+        let rows = self.database.fetch(query!("get_delivery").with([tenant.into(), id.into()])).await?;
+        Ok(first(&rows, delivery))
+    }
+
+    pub async fn deliveries(
+        &self,
+        tenant: &str,
+        filter: &DeliveryFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Delivery>, Error> {
+        let step = query!("list_deliveries").with([
+            tenant.into(),
+            filter.status.map(Status::as_str).into(),
+            filter.subscription.as_deref().into(),
+            filter.event_uid.as_deref().into(),
+            filter.event_type.as_deref().into(),
+            filter.since.map_or(Value::Null, Value::Time),
+            filter.until.map_or(Value::Null, Value::Time),
+            after.into(),
+            limit.into(),
+        ]);
+        Ok(self.database.fetch(step).await?.iter().map(delivery).collect())
+    }
+
+    pub async fn attempts(&self, tenant: &str, delivery: &str) -> Result<Vec<Attempt>, Error> {
+        let step = query!("list_attempts").with([tenant.into(), delivery.into(), 100_u32.into()]);
+        Ok(self.database.fetch(step).await?.iter().map(attempt).collect())
+    }
+
+    /// One more attempt now; false if it is being attempted, or there is none.
+    pub async fn retry(&self, tenant: &str, delivery: &str) -> Result<bool, Error> {
+        let step = query!("retry_delivery").with([tenant.into(), delivery.into()]).must_match();
+        Ok(self.database.transact([step]).await?.is_some())
+    }
+
+    /// Ends it; false if it has ended already, or there is none.
+    pub async fn cancel(&self, tenant: &str, delivery: &str) -> Result<bool, Error> {
+        let step = query!("cancel_delivery").with([tenant.into(), delivery.into()]).must_match();
+        Ok(self.database.transact([step]).await?.is_some())
+    }
+
+    /// How long until something is due; `None` when nothing waits.
+    pub async fn next_due(&self) -> Result<Option<Duration>, Error> {
+        let rows = self.database.fetch(query!("next_due").with([])).await?;
+        let ms = rows.first().and_then(|row| row.optional_int("due_in_ms"));
+        Ok(ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))))
+    }
+
+    /// Gives back every lease of an owner that leaves.
+    pub async fn release(&self, owner: &str) -> Result<(), Error> {
+        self.database.transact([query!("release_leases").with([owner.into()])]).await.map(drop)
+    }
+
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.database.ping().await
+    }
+}
+
+fn bump() -> Step {
+    query!("bump_version").with([])
+}
+
+fn insert_secret(tenant: &str, subscription: &str, secret: &SealedSecret) -> Step {
+    query!("insert_secret").with([
+        tenant.into(),
+        subscription.into(),
+        secret.id.as_str().into(),
+        secret.sealed.as_slice().into(),
+    ])
+}
+
+fn json(settings: &Settings) -> Value {
+    Value::Text(serde_json::to_string(settings).expect("settings are plain data"))
+}
+
+fn first<T>(rows: &[Row], read: impl Fn(&Row) -> T) -> Option<T> {
+    rows.first().map(read)
+}
+
+fn subscription(row: &Row) -> SubscriptionRow {
+    SubscriptionRow {
+        id: row.text("id"),
+        tenant: row.text("tenant_id"),
+        settings: serde_json::from_str(&row.text("settings")).expect("settings are written by this crate"),
+        enabled: row.flag("enabled"),
+        disabled_reason: row.optional_text("disabled_reason"),
+        failing_since: row.optional_time("failing_since"),
+        version: row.int("version"),
+        is_deleted: row.optional_time("deleted_at").is_some(),
+        created_at: row.time("created_at"),
+        updated_at: row.time("updated_at"),
+    }
+}
+
+fn event(row: &Row) -> Event {
+    Event {
+        id: row.text("id"),
+        event_type: row.text("type"),
+        data: RawValue::from_string(row.text("data")).expect("data was read as JSON"),
+        source: row.optional_text("source"),
+        ordering_key: row.optional_text("ordering_key"),
+        deliver_at: row.optional_time("deliver_at"),
+        status: "queued",
+        created_at: row.time("created_at"),
+        uid: row.text("uid"),
+    }
+}
+
+fn delivery(row: &Row) -> Delivery {
+    let status = Status::parse(&row.text("status")).unwrap_or(Status::Pending);
+    Delivery {
+        id: row.text("id"),
+        event_id: row.text("event_id"),
+        event_type: row.text("event_type"),
+        subscription_id: row.text("subscription_id"),
+        status,
+        attempts: row.int("attempts"),
+        deferrals: row.int("deferrals"),
+        // While it is processed, due_at is the end of the lease, which is nobody's next attempt.
+        next_attempt_at: if status == Status::Processing { None } else { row.optional_time("due_at") },
+        last_error: row.optional_text("last_error"),
+        created_at: row.time("created_at"),
+        updated_at: row.time("updated_at"),
+    }
+}
+
+fn attempt(row: &Row) -> Attempt {
+    let error = row.optional_text("error_class").map(|class| AttemptError { class, sentence: row.text("error") });
+    Attempt {
+        id: row.text("id"),
+        number: row.int("number"),
+        started_at: row.time("started_at"),
+        duration_ms: row.int("duration_ms"),
+        response_status: row.optional_int("response_status"),
+        response_headers: row.optional_text("response_headers").and_then(|json| RawValue::from_string(json).ok()),
+        response_body: row.optional_bytes("response_body").map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        error,
+    }
+}
+
+/// What an operator should look at first.
+fn most_urgent(statuses: impl Iterator<Item = Status>) -> &'static str {
+    const URGENCY: [Status; 7] = [
+        Status::Failed,
+        Status::Retrying,
+        Status::Throttled,
+        Status::Processing,
+        Status::Pending,
+        Status::Cancelled,
+        Status::Delivered,
+    ];
+    let rank = |status: Status| URGENCY.iter().position(|urgent| *urgent == status);
+    statuses.min_by_key(|status| rank(*status)).map_or("unmatched", Status::as_str)
+}

@@ -1,0 +1,157 @@
+//! The hot path on SQLite: a loop of prepared statements inside the writer's group commit.
+
+use bytes::Bytes;
+use platform::db::{Error, sqlite::Sqlite};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use time::OffsetDateTime;
+
+use super::{Accepted, Claimed, Lease, NewEvent, Record, milliseconds};
+
+pub(super) async fn take_in(database: &Sqlite, events: Vec<NewEvent>, lease: Lease) -> Result<Vec<Accepted>, Error> {
+    database.write(move |connection| events.iter().map(|event| insert(connection, event, &lease)).collect()).await
+}
+
+fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -> rusqlite::Result<Accepted> {
+    let inserted = connection
+        .prepare_cached(include_str!("sqlite/insert_event.sql"))?
+        .query_row(
+            params![
+                event.uid,
+                event.tenant,
+                event.id,
+                event.event_type,
+                event.source,
+                event.ordering_key,
+                event.deliver_at.map(to_ms),
+                text(&event.data),
+                event.hash,
+            ],
+            |row| row.get(0).map(from_ms),
+        )
+        .optional()?;
+    let Some(at) = inserted else { return known(connection, event) };
+    let mut statement = connection.prepare_cached(include_str!("sqlite/insert_delivery.sql"))?;
+    for delivery in &event.deliveries {
+        statement.execute(params![
+            delivery.id,
+            event.tenant,
+            event.uid,
+            delivery.subscription,
+            delivery.ordering_key,
+            delivery.is_leased.then_some(&lease.owner),
+            event.deliver_at.map(to_ms),
+            milliseconds(lease.length),
+        ])?;
+    }
+    Ok(Accepted::New { at })
+}
+
+fn known(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Accepted> {
+    let mut statement = connection.prepare_cached(include_str!("sqlite/find_event.sql"))?;
+    statement.query_row(params![event.tenant, event.id], |row| {
+        let is_same = row.get_ref(0)?.as_blob()? == event.hash;
+        let at = from_ms(row.get(1)?);
+        Ok(if is_same { Accepted::Repeat { at } } else { Accepted::Conflict })
+    })
+}
+
+pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
+    database
+        .write(move |connection| {
+            let mut claim = connection.prepare_cached(include_str!("sqlite/claim_due.sql"))?;
+            let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
+            let rows = claim.query_map(params![lease.owner, milliseconds(lease.length), limit], |row| {
+                Ok((claimed(row)?, row.get::<_, String>(2)?))
+            })?;
+            let mut all = Vec::new();
+            for row in rows {
+                let (mut delivery, event_uid) = row?;
+                event.query_row([event_uid], |row| {
+                    delivery.event_id = row.get(0)?;
+                    delivery.event_type = row.get(1)?;
+                    delivery.event_at = from_ms(row.get(2)?);
+                    delivery.data = Bytes::from(row.get::<_, String>(3)?);
+                    Ok(())
+                })?;
+                all.push(delivery);
+            }
+            Ok(all)
+        })
+        .await
+}
+
+/// The delivery without its event, which lies in another table that RETURNING cannot see.
+fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
+    Ok(Claimed {
+        id: row.get(0)?,
+        tenant: row.get(1)?,
+        subscription: row.get(3)?,
+        event_id: String::new(),
+        event_type: String::new(),
+        event_at: OffsetDateTime::UNIX_EPOCH,
+        data: Bytes::new(),
+        attempts: row.get(5)?,
+        is_manual: row.get(6)?,
+        fence: row.get(7)?,
+    })
+}
+
+pub(super) async fn record(database: &Sqlite, records: Vec<Record>) -> Result<usize, Error> {
+    database
+        .write(move |connection| {
+            let mut written = 0;
+            for record in &records {
+                written += usize::from(write(connection, record)?);
+            }
+            Ok(written)
+        })
+        .await
+}
+
+fn write(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    let spent = i64::from(record.attempt.is_some());
+    let number: Option<i64> = connection
+        .prepare_cached(include_str!("sqlite/record_outcome.sql"))?
+        .query_row(
+            params![
+                record.delivery,
+                record.fence,
+                record.status.as_str(),
+                spent,
+                1 - spent,
+                record.due_in.map(milliseconds),
+                record.last_error,
+            ],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let Some(number) = number else { return Ok(false) };
+    if let Some(attempt) = &record.attempt {
+        connection.prepare_cached(include_str!("sqlite/insert_attempt.sql"))?.execute(params![
+            attempt.id,
+            record.tenant,
+            record.delivery,
+            number,
+            milliseconds(attempt.duration),
+            attempt.response_status,
+            attempt.response_headers,
+            attempt.response_body.as_deref(),
+            attempt.error_class,
+            attempt.error,
+        ])?;
+    }
+    Ok(true)
+}
+
+/// Payloads were read as JSON, so they are UTF-8.
+fn text(data: &Bytes) -> &str {
+    std::str::from_utf8(data).unwrap_or_default()
+}
+
+fn to_ms(time: OffsetDateTime) -> i64 {
+    time.unix_timestamp() * 1000 + i64::from(time.millisecond())
+}
+
+fn from_ms(ms: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}

@@ -1,0 +1,1 @@
+UPDATE subscription_version SET version = version + 1 RETURNING version

@@ -1,0 +1,1 @@
+SELECT version FROM subscription_version

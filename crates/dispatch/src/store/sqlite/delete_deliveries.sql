@@ -1,0 +1,1 @@
+DELETE FROM deliveries WHERE event_uid = ?1

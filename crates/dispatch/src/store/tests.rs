@@ -1,0 +1,296 @@
+//! One suite for both databases: what intake, claims, fences and order promise.
+
+use std::future::Future;
+
+use platform::{
+    db::{Config, File},
+    id,
+    secret::Secret,
+};
+use testkit::need;
+
+use super::*;
+use crate::store::records::DeliveryFilter;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
+    let folder = tempfile::tempdir().unwrap();
+    case(open("", folder.path()).await).await;
+    let postgres = need!(testkit::postgres());
+    case(open(&postgres.url(), folder.path()).await).await;
+}
+
+async fn open(url: &str, folder: &std::path::Path) -> Store {
+    let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
+    let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
+    database.migrate(&[MIGRATIONS]).await.unwrap();
+    let store = Store::new(database);
+    store.prepare_days().await.unwrap();
+    store
+}
+
+fn lease(owner: &str, length: Duration) -> Lease {
+    Lease { owner: owner.into(), length }
+}
+
+fn event(id: &str, deliveries: usize) -> NewEvent {
+    let delivery =
+        |_| NewDelivery { id: id::new("dlv"), subscription: "sub_1".into(), ordering_key: None, is_leased: false };
+    NewEvent {
+        uid: id::new("evt"),
+        tenant: "acme".into(),
+        id: id.to_owned(),
+        event_type: "order.created".to_owned(),
+        source: None,
+        ordering_key: None,
+        deliver_at: None,
+        data: Bytes::from_static(b"{\"n\":1}"),
+        hash: [1; 32],
+        deliveries: (0..deliveries).map(delivery).collect(),
+    }
+}
+
+fn ordered(id: &str, key: &str) -> NewEvent {
+    let mut event = event(id, 1);
+    event.deliveries[0].ordering_key = Some(key.to_owned());
+    event
+}
+
+async fn take_in(store: &Store, events: Vec<NewEvent>) -> Vec<Accepted> {
+    store.take_in(events, &lease("nobody", MINUTE)).await.unwrap()
+}
+
+async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
+    store.claim(&lease(owner, MINUTE), 100).await.unwrap()
+}
+
+fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
+    let attempt = NewAttempt {
+        id: id::new("att"),
+        duration: Duration::from_millis(5),
+        response_status: Some(200),
+        response_headers: Some("{}".to_owned()),
+        response_body: Some(Bytes::from_static(b"ok\0\xff")),
+        error_class: None,
+        error: None,
+    };
+    let is_attempt = status != Status::Throttled;
+    Record {
+        delivery: delivery.id.clone(),
+        tenant: Arc::clone(&delivery.tenant),
+        fence: delivery.fence,
+        status,
+        due_in,
+        last_error: Some("because".to_owned()),
+        attempt: is_attempt.then_some(attempt),
+    }
+}
+
+async fn status_of(store: &Store, id: &str) -> Status {
+    store.delivery("acme", id).await.unwrap().unwrap().status
+}
+
+#[tokio::test]
+async fn an_event_is_taken_in_once_and_a_repeat_gets_the_same_answer() {
+    each_store(async |store| {
+        let first = take_in(&store, vec![event("a", 1)]).await;
+        let Accepted::New { at } = first[0] else { panic!("{first:?}") };
+        assert_eq!(take_in(&store, vec![event("a", 1)]).await, [Accepted::Repeat { at }]);
+        let other = NewEvent { hash: [2; 32], ..event("a", 1) };
+        let elsewhere = NewEvent { tenant: "other".into(), ..event("a", 0) };
+        let answers = take_in(&store, vec![other, elsewhere]).await;
+        assert!(matches!(answers[..], [Accepted::Conflict, Accepted::New { .. }]), "{answers:?}");
+        assert_eq!(claim(&store, "w").await.len(), 1, "one event, one delivery");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_id_twice_in_one_batch_is_a_repeat_or_a_conflict() {
+    each_store(async |store| {
+        let other = NewEvent { hash: [2; 32], ..event("a", 1) };
+        let answers = take_in(&store, vec![event("a", 1), event("b", 1), event("a", 1), other]).await;
+        assert!(
+            matches!(
+                answers[..],
+                [Accepted::New { .. }, Accepted::New { .. }, Accepted::Repeat { .. }, Accepted::Conflict]
+            ),
+            "{answers:?}"
+        );
+        assert_eq!(claim(&store, "w").await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parallel_batches_with_the_same_ids_take_each_in_once() {
+    each_store(async |store| {
+        let batches = (0..8).map(|turn| {
+            let mut events: Vec<_> = (0..50).map(|n| event(&format!("e{n}"), 1)).collect();
+            if turn % 2 == 1 {
+                events.reverse();
+            }
+            let store = store.clone();
+            async move { take_in(&store, events).await }
+        });
+        let answers = futures_util::future::join_all(batches).await.concat();
+        assert_eq!(answers.iter().filter(|answer| matches!(answer, Accepted::New { .. })).count(), 50);
+        assert_eq!(claim(&store, "w").await.len(), 50);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_belongs_to_one_and_carries_the_event() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 3)]).await;
+        let (one, two) = tokio::join!(claim(&store, "one"), claim(&store, "two"));
+        assert_eq!(one.len() + two.len(), 3);
+        let claimed = one.first().or(two.first()).unwrap();
+        assert_eq!(
+            (claimed.event_id.as_str(), claimed.event_type.as_str(), &claimed.data[..]),
+            ("a", "order.created", &b"{\"n\":1}"[..])
+        );
+        assert_eq!((claimed.attempts, claimed.fence, claimed.is_manual), (0, 1, false));
+        assert_eq!(claim(&store, "three").await.len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_zombie_changes_nothing_after_its_lease_was_taken_over() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap().remove(0);
+        let heir = claim(&store, "heir").await.remove(0);
+        assert_eq!(heir.fence, zombie.fence + 1);
+        assert_eq!(store.record(vec![record(&zombie, Status::Failed, None)]).await.unwrap(), 0);
+        assert_eq!(status_of(&store, &heir.id).await, Status::Processing);
+        assert_eq!(store.record(vec![record(&heir, Status::Delivered, None)]).await.unwrap(), 1);
+        assert_eq!(store.record(vec![record(&heir, Status::Failed, None)]).await.unwrap(), 0, "an outcome counts once");
+        assert_eq!(store.attempts("acme", &heir.id).await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn outcomes_set_status_attempts_and_the_next_due_time() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let first = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&first, Status::Throttled, Some(Duration::ZERO))]).await.unwrap();
+        let second = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&second, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        let delivery = store.delivery("acme", &first.id).await.unwrap().unwrap();
+        assert_eq!((delivery.status, delivery.attempts, delivery.deferrals), (Status::Retrying, 1, 1));
+        assert!(delivery.next_attempt_at.is_some());
+        assert_eq!(claim(&store, "w").await.len(), 0, "not due yet");
+        let due = store.next_due().await.unwrap().unwrap();
+        assert!(due > MINUTE / 2 && due <= MINUTE, "{due:?}");
+        let attempt = store.attempts("acme", &first.id).await.unwrap().remove(0);
+        assert_eq!((attempt.number, attempt.response_status, attempt.duration_ms), (1, Some(200), 5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_delivery_born_leased_is_nobody_elses_until_its_lease_ends() {
+    each_store(async |store| {
+        let mut born = event("a", 1);
+        born.deliveries[0].is_leased = true;
+        store.take_in(vec![born.clone()], &lease("me", MINUTE)).await.unwrap();
+        assert_eq!(claim(&store, "other").await.len(), 0);
+        store.release("me").await.unwrap();
+        let taken = claim(&store, "other").await;
+        assert_eq!((taken[0].id.as_str(), taken[0].attempts), (born.deliveries[0].id.as_str(), 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_for_later_waits() {
+    each_store(async |store| {
+        let later = time::OffsetDateTime::now_utc() + MINUTE;
+        take_in(&store, vec![NewEvent { deliver_at: Some(later), ..event("a", 1) }]).await;
+        assert_eq!(claim(&store, "w").await.len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_ordered_line_gives_out_its_head_alone() {
+    each_store(async |store| {
+        take_in(&store, vec![ordered("a1", "a"), ordered("a2", "a"), ordered("b1", "b")]).await;
+        let heads = claim(&store, "w").await;
+        let mut ids: Vec<_> = heads.iter().map(|head| head.event_id.as_str()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["a1", "b1"]);
+        let head = heads.iter().find(|head| head.event_id == "a1").unwrap();
+        store.record(vec![record(head, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        assert_eq!(claim(&store, "w").await.len(), 0, "a failing head holds its key");
+        assert!(store.retry("acme", &head.id).await.unwrap());
+        let again = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&again, Status::Delivered, None)]).await.unwrap();
+        assert_eq!(claim(&store, "w").await[0].event_id, "a2");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn by_hand_a_delivery_is_retried_or_cancelled() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 2)]).await;
+        let claimed = claim(&store, "w").await;
+        assert!(!store.retry("acme", &claimed[0].id).await.unwrap(), "it is being attempted");
+        store.record(vec![record(&claimed[0], Status::Failed, None)]).await.unwrap();
+        assert!(!store.retry("other", &claimed[0].id).await.unwrap(), "not theirs");
+        assert!(store.retry("acme", &claimed[0].id).await.unwrap());
+        assert!(claim(&store, "w").await[0].is_manual);
+        assert!(store.cancel("acme", &claimed[1].id).await.unwrap(), "also while it is attempted");
+        assert_eq!(store.record(vec![record(&claimed[1], Status::Delivered, None)]).await.unwrap(), 0);
+        assert!(!store.cancel("acme", &claimed[1].id).await.unwrap(), "it has ended");
+        assert_eq!(status_of(&store, &claimed[1].id).await, Status::Cancelled);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deliveries_are_listed_newest_first_by_any_condition() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 2), event("b", 1)]).await;
+        let claimed = claim(&store, "w").await;
+        let of_b = claimed.iter().find(|claimed| claimed.event_id == "b").unwrap();
+        store.record(vec![record(of_b, Status::Delivered, None)]).await.unwrap();
+        let list = async |filter: DeliveryFilter| store.deliveries("acme", &filter, None, 10).await.unwrap().len();
+        assert_eq!(list(DeliveryFilter::default()).await, 3);
+        assert_eq!(list(DeliveryFilter { status: Some(Status::Delivered), ..Default::default() }).await, 1);
+        assert_eq!(list(DeliveryFilter { subscription: Some("sub_2".to_owned()), ..Default::default() }).await, 0);
+        assert_eq!(
+            list(DeliveryFilter { event_type: Some("order.created".to_owned()), ..Default::default() }).await,
+            3
+        );
+        let now = time::OffsetDateTime::now_utc();
+        assert_eq!(
+            list(DeliveryFilter { since: Some(now - MINUTE), until: Some(now + MINUTE), ..Default::default() }).await,
+            3
+        );
+        assert_eq!(list(DeliveryFilter { since: Some(now + MINUTE), ..Default::default() }).await, 0);
+        assert_eq!(store.event("acme", "a").await.unwrap().unwrap().status, "processing");
+        assert_eq!(store.events("acme", None, Some("b"), 10).await.unwrap().len(), 1);
+        assert!(store.event("other", "a").await.unwrap().is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_older_than_retention_goes_once_it_has_ended() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1), event("b", 1)]).await;
+        let claimed = claim(&store, "w").await;
+        store.record(vec![record(&claimed[0], Status::Delivered, None)]).await.unwrap();
+        store.forget(Duration::from_secs(86_400)).await.unwrap();
+        assert_eq!(store.events("acme", None, None, 10).await.unwrap().len(), 2, "not old yet");
+    })
+    .await;
+}

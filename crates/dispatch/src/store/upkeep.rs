@@ -1,0 +1,119 @@
+//! Making room: partitions of PostgreSQL ahead of time, and the end of what is older than retention.
+//!
+//! In PostgreSQL a day's rows lie in one partition of each big table, so old days are dropped, not deleted row by row.
+//! In SQLite old rows are deleted a few thousand at a time, so that a write never waits long.
+
+use std::time::Duration;
+
+use platform::{
+    db::{Database, Error, postgres::Postgres, sqlite::Sqlite},
+    id,
+};
+use time::{Date, OffsetDateTime, Time};
+
+use super::{Store, milliseconds};
+
+/// The big tables, the prefix of their ids, and nothing else is partitioned.
+const PARTITIONED: [(&str, &str); 3] = [("events", "evt"), ("deliveries", "dlv"), ("attempts", "att")];
+/// Partitions made ahead: replicas may sleep over a weekend, and clocks may be hours apart.
+const DAYS_AHEAD: i64 = 4;
+/// "dispatch" in ASCII: whoever holds this advisory lock makes partitions.
+const LOCK: i64 = 0x6469_7370_6174_6368;
+
+impl Store {
+    /// Makes the partitions of the coming days. Intake needs them, so this runs before it.
+    pub async fn prepare_days(&self) -> Result<(), Error> {
+        match &self.database {
+            Database::Sqlite(_) => Ok(()),
+            Database::Postgres(postgres) => make_partitions(postgres).await,
+        }
+    }
+
+    /// Ends what is older than `retention`. Returns how many partitions, or rows, went.
+    pub async fn forget(&self, retention: Duration) -> Result<u64, Error> {
+        match &self.database {
+            Database::Postgres(postgres) => drop_partitions(postgres, retention).await,
+            Database::Sqlite(sqlite) => delete_old_rows(sqlite, retention).await,
+        }
+    }
+}
+
+async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Error> {
+    let mut gone = 0;
+    loop {
+        let deleted = sqlite
+            .write(move |connection| {
+                let mut old = connection.prepare_cached(include_str!("sqlite/old_events.sql"))?;
+                let uids = old
+                    .query_map([milliseconds(retention)], |row| row.get::<_, String>(0))?
+                    .collect::<Result<Vec<_>, _>>()?;
+                for uid in &uids {
+                    connection.prepare_cached(include_str!("sqlite/delete_attempts.sql"))?.execute([uid])?;
+                    connection.prepare_cached(include_str!("sqlite/delete_deliveries.sql"))?.execute([uid])?;
+                    connection.prepare_cached(include_str!("sqlite/delete_event.sql"))?.execute([uid])?;
+                }
+                Ok(uids.len() as u64)
+            })
+            .await?;
+        if deleted == 0 {
+            return Ok(gone);
+        }
+        gone += deleted;
+    }
+}
+
+async fn make_partitions(postgres: &Postgres) -> Result<(), Error> {
+    let mut client = postgres.client().await?;
+    let today = database_date(&client).await?;
+    // Replicas that start together would all make the same tables.
+    let transaction = client.transaction().await?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    for day in -1..=DAYS_AHEAD {
+        let date = today + time::Duration::days(day);
+        for (table, prefix) in PARTITIONED {
+            let (from, to) = (bound(prefix, date), bound(prefix, date + time::Duration::days(1)));
+            let name = partition(table, date);
+            // The bounds hold nothing but our own alphabet.
+            transaction
+                .batch_execute(&format!(
+                    "CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ('{from}') TO ('{to}')"
+                ))
+                .await?;
+        }
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64, Error> {
+    let client = postgres.client().await?;
+    let today = database_date(&client).await?;
+    let keep_from = today - time::Duration::days(i64::try_from(retention.as_secs() / 86_400).unwrap_or(i64::MAX / 2));
+    let mut gone = 0;
+    for (table, _) in PARTITIONED {
+        let partitions = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
+        let oldest = partition(table, keep_from);
+        for name in partitions.iter().map(|row| row.get::<_, String>(0)).filter(|name| *name < oldest) {
+            client.batch_execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
+            gone += 1;
+        }
+    }
+    let before = bound("evt", keep_from);
+    client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
+    Ok(gone)
+}
+
+async fn database_date(client: &deadpool_postgres::Object) -> Result<Date, Error> {
+    let row = client.query_one("SELECT now()", &[]).await?;
+    Ok(row.get::<_, OffsetDateTime>(0).date())
+}
+
+fn bound(prefix: &str, date: Date) -> String {
+    let ms = date.with_time(Time::MIDNIGHT).assume_utc().unix_timestamp() * 1000;
+    id::first_at(prefix, u64::try_from(ms).unwrap_or(0))
+}
+
+/// Sorts by date as text.
+fn partition(table: &str, date: Date) -> String {
+    format!("{table}_{:04}{:02}{:02}", date.year(), u8::from(date.month()), date.day())
+}

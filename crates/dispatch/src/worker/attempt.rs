@@ -1,0 +1,288 @@
+//! One delivery, from a runner's hands to its record: gate, signature, call, outcome.
+
+use std::{
+    borrow::Cow,
+    num::NonZeroU64,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use bytes::Bytes;
+use gate::gate::{By, Entry, Outcome as Report, Refused};
+use platform::{
+    http_client::{Answer, Call, CallError},
+    id,
+};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::Instant;
+
+use super::{
+    Inner, Job,
+    lane::{LaneKey, Placed, Shape},
+};
+use crate::{
+    catalog::Endpoint,
+    clock,
+    delivery::{MessageId, Next, Outcome, Status, decide, should_disable},
+    metrics as names,
+    store::{Claimed, NewAttempt, Record},
+};
+
+/// A refusal this short is waited out in the lane; a longer one goes back to the store.
+const SHORT_WAIT: Duration = Duration::from_millis(1100);
+/// A delivery of a disabled subscription is looked at again after this long, or when it is enabled.
+const DISABLED_WAIT: Duration = Duration::from_secs(300);
+const ONE: NonZeroU64 = NonZeroU64::MIN;
+
+impl Inner {
+    /// Puts a job into its lane, and begins a runner if the lane has room for one.
+    pub(super) fn offer(self: &Arc<Self>, job: Job) {
+        let Claimed { tenant, subscription, .. } = &job.delivery;
+        let Some(endpoint) = self.deps.catalog.endpoint(tenant, subscription) else {
+            return self.write_later(ended(&job.delivery, Status::Cancelled, "the subscription is gone"));
+        };
+        let key = LaneKey { tenant: Arc::clone(tenant), subscription: Arc::clone(subscription) };
+        match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
+            Placed::Queued => (),
+            Placed::Run(job) => {
+                let inner = Arc::clone(self);
+                self.tasks.spawn("delivery", inner.run(key, job));
+            }
+            Placed::Full(job, wait) => self.write_later(deferred(&job.delivery, wait, None)),
+        }
+    }
+
+    async fn run(self: Arc<Self>, key: LaneKey, first: Job) {
+        let mut next = Some(first);
+        while let Some(job) = next {
+            let record = self.deliver(&key, &job).await;
+            self.count(&record);
+            if let Err(error) = self.records.write(record).await {
+                tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
+            }
+            let may_go_on = !self.tasks.stopping().is_cancelled();
+            next = self.lanes.next(&key, may_go_on);
+        }
+        // There is room again, and an ordered line may have a new head.
+        self.wake.notify_one();
+    }
+
+    fn write_later(self: &Arc<Self>, record: Record) {
+        let inner = Arc::clone(self);
+        self.count(&record);
+        self.tasks.spawn("deferral", async move {
+            if let Err(error) = inner.records.write(record).await {
+                tracing::error!(%error, "A deferral was not written; its lease will end instead.");
+            }
+        });
+    }
+
+    fn count(&self, record: &Record) {
+        metrics::counter!(names::DELIVERIES, "result" => record.status.as_str()).increment(1);
+    }
+
+    async fn deliver(&self, key: &LaneKey, job: &Job) -> Record {
+        let delivery = &job.delivery;
+        loop {
+            let Some(endpoint) = self.deps.catalog.endpoint(&delivery.tenant, &delivery.subscription) else {
+                return ended(delivery, Status::Cancelled, "the subscription is gone");
+            };
+            if !endpoint.enabled {
+                return deferred(delivery, DISABLED_WAIT, Some("the subscription is disabled"));
+            }
+            // Past half its lease there may not be enough left for a whole call: let someone start afresh.
+            if job.claimed_at.elapsed() + endpoint.timeout > self.deps.lease.length / 2 + endpoint.timeout {
+                return deferred(delivery, Duration::ZERO, None);
+            }
+            match self.deps.gate.enter(&endpoint.guarded.key, &endpoint.guarded.policy, ONE).await {
+                Entry::Pass(pass) => {
+                    let (record, report) = self.attempt(&endpoint, delivery).await;
+                    pass.exit(report).await;
+                    return record;
+                }
+                Entry::Refused(refused) => {
+                    let wait = refused.retry_after.unwrap_or(DISABLED_WAIT);
+                    metrics::counter!(names::REFUSED, "by" => by(refused)).increment(1);
+                    if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
+                        let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
+                        return deferred(delivery, slot, Some(reason(refused)));
+                    }
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn attempt(&self, endpoint: &Endpoint, delivery: &Claimed) -> (Record, Report) {
+        let started = Instant::now();
+        let body = body(delivery);
+        let headers = headers(endpoint, delivery, &body);
+        let call = Call { target: &endpoint.target, headers: &headers, body, deadline: endpoint.timeout, tls: None };
+        let answer = self.deps.client.post(call).await;
+        let duration = started.elapsed();
+        let outcome = outcome(&answer);
+        metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);
+        metrics::histogram!(names::ATTEMPT_SECONDS).record(duration.as_secs_f64());
+        let attempt = new_attempt(duration, answer, &outcome);
+        let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
+        (record, if outcome.is_success() { Report::Success } else { Report::Failure })
+    }
+
+    /// What the rules say follows, and what the subscription itself must know of it.
+    async fn conclude(
+        &self,
+        endpoint: &Endpoint,
+        delivery: &Claimed,
+        outcome: &Outcome,
+        attempt: NewAttempt,
+    ) -> Record {
+        let number = delivery.attempts + 1;
+        let next = decide(&endpoint.retry, number, outcome, jitter());
+        self.note_health(endpoint, outcome.is_success(), &next).await;
+        let (status, due_in, last_error) = match next {
+            Next::Delivered => {
+                let took = OffsetDateTime::now_utc() - delivery.event_at;
+                metrics::histogram!(names::LATENCY_SECONDS).record(took.as_seconds_f64());
+                (Status::Delivered, None, None)
+            }
+            Next::RetryAfter(_) if delivery.is_manual => {
+                (Status::Failed, None, Some(format!("{outcome} (retried by hand)")))
+            }
+            Next::RetryAfter(wait) => (Status::Retrying, Some(wait), Some(outcome.to_string())),
+            Next::Failed { reason } | Next::DisableSubscription { reason } => {
+                (Status::Failed, None, Some(format!("{reason}: {outcome}")))
+            }
+        };
+        Record { status, due_in, last_error, attempt: Some(attempt), ..ended(delivery, status, "") }
+    }
+
+    /// Writes only changes: the first failure after a success, the first success after a failure, the end.
+    async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
+        let Endpoint { tenant, id, .. } = endpoint;
+        let store = &self.deps.store;
+        if endpoint.is_failing.swap(!is_success, Relaxed) == is_success
+            && let Err(error) = store.mark_failing(tenant, id, !is_success).await
+        {
+            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
+        }
+        let reason = match next {
+            Next::DisableSubscription { .. } => "the receiver answered 410 (gone)",
+            Next::Failed { .. } if self.has_failed_for_days(endpoint) => "nothing but failures for five days",
+            _ => return,
+        };
+        match store.disable_subscription(tenant, id, reason).await {
+            Ok(Some(_)) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
+            Ok(None) => (),
+            Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),
+        }
+        if let Err(error) = self.deps.catalog.refresh().await {
+            tracing::warn!(%error, "Subscriptions could not be read.");
+        }
+    }
+
+    fn has_failed_for_days(&self, endpoint: &Endpoint) -> bool {
+        let age = endpoint.failing_since.map(|since| OffsetDateTime::now_utc() - since);
+        age.and_then(|age| Duration::try_from(age).ok()).is_some_and(|age| should_disable(age, false))
+    }
+}
+
+fn shape(endpoint: &Endpoint) -> Shape {
+    Shape { calls: endpoint.max_concurrency as usize, per_second: endpoint.rate_limit }
+}
+
+fn by(refused: Refused) -> &'static str {
+    match refused.by {
+        By::Rate => "rate",
+        By::Circuit => "circuit",
+        By::Concurrency => "concurrency",
+    }
+}
+
+fn reason(refused: Refused) -> &'static str {
+    match refused.by {
+        By::Rate => "put off by the rate limit",
+        By::Circuit => "put off by the open circuit",
+        By::Concurrency => "put off by the concurrency limit",
+    }
+}
+
+/// Put off, no attempt spent.
+fn deferred(delivery: &Claimed, wait: Duration, reason: Option<&str>) -> Record {
+    let record = ended(delivery, Status::Throttled, "");
+    Record { due_in: Some(wait), last_error: reason.map(str::to_owned), ..record }
+}
+
+fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {
+    Record {
+        delivery: delivery.id.clone(),
+        tenant: Arc::clone(&delivery.tenant),
+        fence: delivery.fence,
+        status,
+        due_in: None,
+        last_error: (!reason.is_empty()).then(|| reason.to_owned()),
+        attempt: None,
+    }
+}
+
+/// The same bytes at every attempt: they are made of the event alone.
+fn body(delivery: &Claimed) -> Bytes {
+    let at = delivery.event_at.format(&Rfc3339).unwrap_or_default();
+    let mut body = Vec::with_capacity(delivery.data.len() + delivery.event_type.len() + at.len() + 40);
+    // Event types hold no character that JSON escapes.
+    body.extend_from_slice(b"{\"type\":\"");
+    body.extend_from_slice(delivery.event_type.as_bytes());
+    body.extend_from_slice(b"\",\"timestamp\":\"");
+    body.extend_from_slice(at.as_bytes());
+    body.extend_from_slice(b"\",\"data\":");
+    body.extend_from_slice(&delivery.data);
+    body.push(b'}');
+    body.into()
+}
+
+fn headers(endpoint: &Endpoint, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
+    let timestamp = clock::unix_seconds();
+    let id = MessageId::parse("id", &delivery.event_id);
+    let signature = id.map(|id| endpoint.signer.sign(id, timestamp, body)).unwrap_or_default();
+    let mut headers = Vec::with_capacity(endpoint.headers.len() + 5);
+    headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    headers.push((header::USER_AGENT, HeaderValue::from_static(concat!("Tidegate/", env!("CARGO_PKG_VERSION")))));
+    headers.push((HeaderName::from_static("webhook-timestamp"), timestamp.into()));
+    for (name, value) in [("webhook-id", delivery.event_id.as_str()), ("webhook-signature", signature.as_str())] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.push((HeaderName::from_static(name), value));
+        }
+    }
+    headers.extend(endpoint.headers.iter().cloned());
+    headers
+}
+
+fn outcome(answer: &Result<Answer, CallError>) -> Outcome {
+    match answer {
+        Ok(answer) => Outcome::Answered { status: answer.status.as_u16(), retry_after: answer.retry_after },
+        Err(error) => Outcome::NoAnswer { class: error.class(), detail: Cow::Owned(error.to_string()) },
+    }
+}
+
+fn new_attempt(duration: Duration, answer: Result<Answer, CallError>, outcome: &Outcome) -> NewAttempt {
+    let is_success = outcome.is_success();
+    let answer = answer.ok();
+    NewAttempt {
+        id: id::new("att"),
+        duration,
+        response_status: answer.as_ref().map(|answer| answer.status.as_u16()),
+        response_headers: answer.as_ref().map(|answer| header_json(&answer.headers)),
+        response_body: answer.map(|answer| answer.body),
+        error_class: (!is_success).then(|| outcome.class()),
+        error: (!is_success).then(|| outcome.to_string()),
+    }
+}
+
+fn header_json(headers: &HeaderMap) -> String {
+    let pairs = headers.iter().map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())));
+    serde_json::to_string(&pairs.collect::<std::collections::BTreeMap<_, _>>()).unwrap_or_default()
+}
+
+fn jitter() -> f64 {
+    fastrand::f64()
+}

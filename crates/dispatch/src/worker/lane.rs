@@ -1,0 +1,156 @@
+//! Lanes: one short queue per destination, so that a slow one holds up nobody but itself.
+//!
+//! A lane runs at most so many calls at a time and keeps at most about two seconds of its rate waiting; whatever is more
+//! goes back to the store with a due time of its own, one rate interval after the one before it, so that a backlog drains
+//! at the limit and never in a herd.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+use super::Job;
+use crate::metrics as names;
+
+/// The longest queue of one lane.
+const LONGEST: usize = 256;
+/// No lane takes more than this part of all calls.
+const LARGEST_SHARE: usize = 8;
+
+/// Which lane: tenant and subscription.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct LaneKey {
+    pub(super) tenant: Arc<str>,
+    pub(super) subscription: Arc<str>,
+}
+
+/// How wide and how fast a lane may be.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) calls: usize,
+    pub(super) per_second: u32,
+}
+
+/// What became of a job that was put into a lane.
+pub(super) enum Placed {
+    /// Begin a runner with it.
+    Run(Job),
+    Queued,
+    /// The lane is full: put it back, due after this long.
+    Full(Job, Duration),
+}
+
+#[derive(Default)]
+struct Lane {
+    queue: VecDeque<Job>,
+    running: usize,
+    /// The last due time that was given out to a delivery that went back.
+    last_slot: Option<Instant>,
+}
+
+pub(super) struct Lanes {
+    lanes: Mutex<HashMap<LaneKey, Lane>>,
+    /// Jobs in lanes, running or waiting.
+    held: AtomicUsize,
+    running: AtomicUsize,
+    most: usize,
+    idle: Notify,
+}
+
+impl Lanes {
+    pub(super) fn new(most_in_flight: usize) -> Self {
+        Lanes {
+            lanes: Mutex::default(),
+            held: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            most: most_in_flight,
+            idle: Notify::new(),
+        }
+    }
+
+    /// How many more jobs this process should hold.
+    pub(super) fn room(&self) -> usize {
+        self.most.saturating_sub(self.held.load(Relaxed))
+    }
+
+    pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
+        let mut lanes = self.lanes.lock();
+        let lane = lanes.entry(key.clone()).or_default();
+        if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
+            lane.running += 1;
+            self.count(1, 1);
+            return Placed::Run(job);
+        }
+        if lane.queue.len() < LONGEST.min(2 * shape.per_second as usize).max(1) {
+            lane.queue.push_back(job);
+            self.count(1, 0);
+            return Placed::Queued;
+        }
+        Placed::Full(job, lane.slot(shape, now, Duration::ZERO))
+    }
+
+    /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
+    pub(super) fn slot(&self, key: &LaneKey, shape: Shape, now: Instant, wait: Duration) -> Duration {
+        self.lanes.lock().entry(key.clone()).or_default().slot(shape, now, wait)
+    }
+
+    /// A runner is done with a job: here is its next one, or it ends.
+    pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
+        let mut lanes = self.lanes.lock();
+        let lane = lanes.get_mut(key)?;
+        if may_go_on && let Some(job) = lane.queue.pop_front() {
+            self.count(-1, 0);
+            return Some(job);
+        }
+        let left = lane.queue.len();
+        lane.queue.clear();
+        lane.running -= 1;
+        if lane.running == 0 {
+            lanes.remove(key);
+        }
+        self.count(-1 - isize::try_from(left).unwrap_or(0), -1);
+        None
+    }
+
+    /// Resolves when no call is running.
+    pub(super) async fn drained(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.running.load(Relaxed) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    fn count(&self, held: isize, running: isize) {
+        let held = add(&self.held, held);
+        let running = add(&self.running, running);
+        metrics::gauge!(names::IN_FLIGHT).set(running as f64);
+        metrics::gauge!(names::WAITING).set(held.saturating_sub(running) as f64);
+        if running == 0 {
+            self.idle.notify_waiters();
+        }
+    }
+}
+
+fn add(counter: &AtomicUsize, change: isize) -> usize {
+    counter.fetch_add(change.cast_unsigned(), Relaxed).wrapping_add_signed(change)
+}
+
+impl Lane {
+    fn slot(&mut self, shape: Shape, now: Instant, wait: Duration) -> Duration {
+        let interval = Duration::from_secs(1) / shape.per_second.max(1);
+        let after_last = self.last_slot.map_or(now, |last| last + interval);
+        let slot = after_last.max(now + wait).max(now + interval);
+        self.last_slot = Some(slot);
+        slot - now
+    }
+}

@@ -1,0 +1,155 @@
+//! The worker: claims what is due, keeps each destination in a lane of its own, calls, records.
+//!
+//! A delivery is owned by its lease from claim to record. A process that dies loses only its leases, which end by
+//! themselves; one that stops gives them back unspent. No call is made without a pass of the gate.
+
+mod attempt;
+mod lane;
+
+use std::{sync::Arc, time::Duration};
+
+use gate::gate::Gate;
+use platform::{http_client::HttpClient, shutdown::Tasks};
+use tokio::{sync::Notify, time::Instant};
+
+use self::lane::Lanes;
+use crate::{
+    batch::Batcher,
+    catalog::Catalog,
+    config::Config,
+    error::Error,
+    metrics as names,
+    store::{Claimed, Lease, Record, Store},
+};
+
+/// What an attempt needs.
+pub struct Deps {
+    pub store: Store,
+    pub catalog: Catalog,
+    pub client: HttpClient,
+    pub gate: Gate,
+    pub lease: Lease,
+    pub config: Config,
+}
+
+/// A claimed delivery and when it was claimed, so that an old one is given back rather than attempted past its lease.
+pub(crate) struct Job {
+    pub(crate) delivery: Claimed,
+    pub(crate) claimed_at: Instant,
+}
+
+/// Delivers events. Cheap to clone.
+#[derive(Clone)]
+pub struct Worker {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) deps: Deps,
+    pub(crate) records: Batcher<Record, ()>,
+    lanes: Lanes,
+    tasks: Tasks,
+    wake: Notify,
+}
+
+impl Worker {
+    pub fn start(deps: Deps, tasks: &Tasks) -> Self {
+        let store = deps.store.clone();
+        let records = Batcher::start(tasks, "outcomes", 1000, 2, move |records| write(store.clone(), records));
+        let lanes = Lanes::new(deps.config.max_in_flight);
+        let inner = Inner { deps, records, lanes, tasks: tasks.clone(), wake: Notify::new() };
+        let worker = Worker { inner: Arc::new(inner) };
+        tasks.spawn("delivery poller", worker.clone().poll());
+        worker
+    }
+
+    /// May this many fresh deliveries be leased to this process right away?
+    pub fn has_room(&self, count: usize) -> bool {
+        self.inner.lanes.room() >= count && !self.inner.tasks.stopping().is_cancelled()
+    }
+
+    /// Takes deliveries that are leased to this process already.
+    pub fn take(&self, deliveries: Vec<Claimed>) {
+        let claimed_at = Instant::now();
+        for delivery in deliveries {
+            self.inner.offer(Job { delivery, claimed_at });
+        }
+    }
+
+    /// Something is due: look now.
+    pub fn wake(&self) {
+        self.inner.wake.notify_one();
+    }
+
+    async fn poll(self) {
+        let Inner { deps, tasks, wake, .. } = &*self.inner;
+        let stopping = tasks.stopping().clone();
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => break,
+                () = wake.notified() => (),
+                () = tokio::time::sleep(pause) => (),
+            }
+            pause = match self.claim_all().await {
+                Ok(pause) => pause,
+                Err(error) => {
+                    tracing::warn!(%error, "Due deliveries could not be claimed; trying again.");
+                    deps.config.poll_interval.min(Duration::from_secs(1))
+                }
+            };
+        }
+        self.leave().await;
+    }
+
+    /// Claims while there is room and something due; returns how long to wait before looking again.
+    async fn claim_all(&self) -> Result<Duration, Error> {
+        let Inner { deps, lanes, .. } = &*self.inner;
+        loop {
+            let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
+            if room == 0 {
+                // A lane that empties wakes us.
+                return Ok(deps.config.poll_interval);
+            }
+            let claimed = deps.store.claim(&deps.lease, room).await?;
+            let is_all = claimed.len() < room as usize;
+            self.take(claimed);
+            if is_all {
+                break;
+            }
+        }
+        let next = deps.store.next_due().await?.unwrap_or(Duration::MAX);
+        metrics::gauge!(names::LAG_SECONDS).set(0.0);
+        // Due now and yet not claimed: it is behind another in its line, or someone else has just taken it.
+        Ok(next.clamp(Duration::from_millis(20), deps.config.poll_interval))
+    }
+
+    /// Waits for calls in flight, then gives back what was not begun.
+    async fn leave(&self) {
+        let Inner { deps, lanes, .. } = &*self.inner;
+        lanes.drained().await;
+        if let Err(error) = deps.store.release(&deps.lease.owner).await {
+            tracing::warn!(%error, "Leases were not given back; they end by themselves.");
+        }
+    }
+}
+
+/// Writes outcomes, again and again until the database takes them: a lost one would be a second delivery.
+async fn write(store: Store, records: Vec<Record>) -> Result<Vec<()>, Error> {
+    let count = records.len();
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match store.record(records.clone()).await {
+            Ok(written) => {
+                metrics::counter!(names::FENCED).increment((count - written) as u64);
+                return Ok(vec![(); count]);
+            }
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, count, "Outcomes could not be written; trying again.");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(2));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
