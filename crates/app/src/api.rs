@@ -6,6 +6,7 @@ use axum::{
     response::{Html, IntoResponse},
     routing::get,
 };
+use dispatch::Dispatch;
 use platform::{
     db::Migrations,
     health::{self, Health},
@@ -20,15 +21,14 @@ use utoipa::{
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
-use utoipa_axum::router::OpenApiRouter;
 
 /// Every crate's migrations, in the order of their dependencies.
-pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MIGRATIONS];
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
     components(schemas(Problem)),
     modifiers(&Keys)
 )]
@@ -47,15 +47,10 @@ impl Modify for Keys {
     }
 }
 
-/// Every role's routes, behind the door.
-fn guarded_routes() -> OpenApiRouter<Tenancy> {
-    tenancy::routes()
-}
-
 /// The OpenAPI document of every role in this binary.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
-    for part in [guarded_routes().into_openapi(), health::routes().into_openapi()] {
+    for part in [dispatch::routes().into_openapi(), tenancy::routes().into_openapi(), health::routes().into_openapi()] {
         document.merge(part);
     }
     let operations = document.paths.paths.values_mut().flat_map(|path| {
@@ -89,12 +84,14 @@ fn any_problem(description: &str) -> Response {
 }
 
 /// Everything on the API listener: roles behind the door, health and documentation before it.
-pub(crate) fn routes(tenancy: &Tenancy, health: &Health) -> Router {
+pub(crate) fn routes(tenancy: &Tenancy, dispatch: &Dispatch, health: &Health) -> Router {
     let document = document().to_json().unwrap_or_default();
     let json = [(header::CONTENT_TYPE, "application/json")];
+    let admin: Router = tenancy::routes().with_state(tenancy.clone()).into();
+    let guarded = admin.merge(Router::from(dispatch::routes().with_state(dispatch.clone())));
     tenancy
         .door()
-        .guard(guarded_routes().with_state(tenancy.clone()).into())
+        .guard(guarded)
         .merge(health_routes(health))
         .route("/openapi.json", get(move || std::future::ready((json, document.clone()))))
         .route("/docs", get(docs))

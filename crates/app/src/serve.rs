@@ -3,15 +3,18 @@
 use std::{future::Future, net::SocketAddr, time::Duration};
 
 use anyhow::Context;
+use dispatch::{Dispatch, Parts};
+use gate::{Backend, gate::Gate};
 use platform::{
     config::Span,
     db::Database,
     health::Health,
+    http_client::{self, HttpClient},
     http_server,
     shutdown::Tasks,
     telemetry::{self, Telemetry},
 };
-use tenancy::{MasterKeyError, Tenancy, config::Doors};
+use tenancy::{MasterKeyError, Tenancy, config::Doors, vault::Vault};
 use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{Signal, SignalKind, signal},
@@ -24,17 +27,21 @@ use crate::{
 };
 
 /// What of a role is in this version. The others are accepted, so that a deployment can name them already.
-const PRESENT: &[Role] = &[Role::Api];
+const PRESENT: &[Role] = &[Role::Api, Role::Worker];
 
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
     let listeners = Listeners::bind(config).await?;
-    let database = open(config).await?;
+    let (database, vault) = open(config).await?;
     let tasks = Tasks::new();
     let signals = Signals::listen()?;
-    serve(config, listeners, database, &telemetry, &tasks);
+    let shared = shared_state(config)?;
+    let dispatch = start_dispatch(config, &database, vault, &shared, &tasks).await?;
+    let health = health(config, &database, &shared, &tasks);
+    serve(config, listeners, database, &dispatch, &health, &telemetry, &tasks);
     announce(config);
     drain(config, signals, &tasks, telemetry).await;
+    shared.shutdown().await;
     Ok(())
 }
 
@@ -60,7 +67,7 @@ async fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListe
 }
 
 /// Connects, migrates, and makes sure that the master key is the one this database knows.
-async fn open(config: &Config) -> anyhow::Result<Database> {
+async fn open(config: &Config) -> anyhow::Result<(Database, Vault)> {
     let database = connect(&config.database).await?;
     let vault = config.security.vault()?;
     for migration in database.migrate(api::MIGRATIONS).await? {
@@ -70,27 +77,71 @@ async fn open(config: &Config) -> anyhow::Result<Database> {
         MasterKeyError::Wrong(invalid) => anyhow::Error::from(invalid),
         MasterKeyError::Database(error) => error.into(),
     })?;
-    Ok(database)
+    Ok((database, vault))
 }
 
-fn serve(config: &Config, listeners: Listeners, database: Database, telemetry: &Telemetry, tasks: &Tasks) {
-    let health = health(config, &database, tasks);
+/// Limits, circuits and permits: in Redis for the whole fleet, or in this process.
+fn shared_state(config: &Config) -> anyhow::Result<Backend> {
+    let Some(redis) = &config.redis else { return Ok(Backend::memory()) };
+    Ok(Backend::redis_with(redis.server.clone(), redis.fallback.clone(), gate::Clock::System)?)
+}
+
+async fn start_dispatch(
+    config: &Config,
+    database: &Database,
+    vault: Vault,
+    shared: &Backend,
+    tasks: &Tasks,
+) -> anyhow::Result<Dispatch> {
+    let is_dev = config.security.doors == Doors::Dev;
+    let client = http_client::Config {
+        allow_private: is_dev,
+        own_listeners: if is_dev { Vec::new() } else { vec![config.addr, config.ops_addr] },
+        ..http_client::Config::default()
+    };
+    let parts = Parts {
+        database: database.clone(),
+        vault,
+        gate: Gate::new(shared),
+        client: HttpClient::new(client),
+        allow_private: is_dev,
+        is_worker: config.roles.contains(&Role::Worker),
+    };
+    Dispatch::start(config.dispatch.clone(), parts, tasks).await.context("dispatch could not start")
+}
+
+fn serve(
+    config: &Config,
+    listeners: Listeners,
+    database: Database,
+    dispatch: &Dispatch,
+    health: &Health,
+    telemetry: &Telemetry,
+    tasks: &Tasks,
+) {
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
-    let api = http_server::with_limits(api::routes(&tenancy, &health), &config.http);
-    let ops = http_server::with_limits(api::ops_routes(telemetry, &health), &config.http);
+    let api = http_server::with_limits(api::routes(&tenancy, dispatch, health), &config.http);
+    let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
     tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
 }
 
-fn health(config: &Config, database: &Database, tasks: &Tasks) -> Health {
+fn health(config: &Config, database: &Database, shared: &Backend, tasks: &Tasks) -> Health {
     let database = database.clone();
     let mut health = Health::builder().required("database", move || {
         let database = database.clone();
         async move { database.ping().await.map_err(|_| "the database does not answer".to_owned()) }
     });
-    if let Some(redis) = config.redis.clone() {
-        health = health.optional("redis", move || reachable(vec![redis.clone()]));
+    if config.redis.is_some() {
+        let shared = shared.clone();
+        health =
+            health.optional("redis", move || {
+                let shared = shared.clone();
+                async move {
+                    shared.ping().await.map_err(|_| "Redis does not answer; limits are decided locally".to_owned())
+                }
+            });
     }
     if let Some(brokers) = config.kafka.clone() {
         health = health.optional("kafka", move || reachable(brokers.clone()));

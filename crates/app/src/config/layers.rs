@@ -20,6 +20,8 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("KAFKA_BROKERS", "kafka.brokers"),
     ("KAFKA_TOPIC", "kafka.topic"),
     ("KAFKA_CONSUMER_GROUP", "kafka.consumer_group"),
+    ("RETRY_POLL_INTERVAL", "dispatch.retry_poll_interval"),
+    ("RETRY_BATCH_SIZE", "dispatch.retry_batch_size"),
     ("SHUTDOWN_DELAY", "shutdown.delay"),
     ("DRAIN_TIMEOUT", "shutdown.drain_timeout"),
     ("SHUTDOWN_TIMEOUT", "shutdown.timeout"),

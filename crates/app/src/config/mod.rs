@@ -31,6 +31,7 @@ struct File {
     database: db::File,
     redis: RedisFile,
     kafka: KafkaFile,
+    dispatch: dispatch::config::File,
     shutdown: ShutdownFile,
     telemetry: telemetry::File,
 }
@@ -53,6 +54,9 @@ struct ServerFile {
 #[serde(deny_unknown_fields)]
 struct RedisFile {
     url: Secret,
+    prefix: String,
+    ca_file: String,
+    deadline: Span,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -96,10 +100,18 @@ pub(crate) struct Config {
     pub http: http_server::Limits,
     pub security: tenancy::config::Config,
     pub database: db::Config,
-    pub redis: Option<Remote>,
+    pub redis: Option<Redis>,
     pub kafka: Option<Vec<Remote>>,
+    pub dispatch: dispatch::Config,
     pub shutdown: Shutdown,
     pub telemetry: telemetry::Config,
+}
+
+/// Where shared state lives, and how long to wait for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Redis {
+    pub server: gate::redis::Config,
+    pub fallback: gate::fallback::Config,
 }
 
 /// A server of someone else's, by host and port.
@@ -125,7 +137,7 @@ impl TryFrom<File> for Config {
     type Error = Invalid;
 
     fn try_from(file: File) -> Result<Self, Invalid> {
-        let File { server, security, database, redis, kafka, shutdown, telemetry } = file;
+        let File { server, security, database, redis, kafka, dispatch, shutdown, telemetry } = file;
         let addr = address("server.addr", &server.addr)?;
         let ops_addr = address("server.ops_addr", &server.ops_addr)?;
         let grpc_addr = address("server.grpc_addr", &server.grpc_addr)?;
@@ -149,8 +161,9 @@ impl TryFrom<File> for Config {
             http: http_limits(&server, shutdown)?,
             security: tenancy::config::Config::new(&security, &listeners, &server.data_dir)?,
             database: db::Config::new(&database, &server.data_dir)?,
-            redis: redis_remote(&redis)?,
+            redis: checked_redis(&redis)?,
             kafka: kafka_remotes(&kafka)?,
+            dispatch: dispatch.try_into()?,
             roles: server.roles,
             shutdown,
             telemetry: telemetry.try_into()?,
@@ -205,25 +218,23 @@ impl TryFrom<&ShutdownFile> for Shutdown {
     }
 }
 
-fn redis_remote(file: &RedisFile) -> Result<Option<Remote>, Invalid> {
-    let url = file.url.expose();
-    if url.is_empty() {
+fn checked_redis(file: &RedisFile) -> Result<Option<Redis>, Invalid> {
+    if file.url.is_empty() {
         return Ok(None);
     }
-    let wrong = || {
-        Invalid::new(
-            "redis.url",
-            "not a Redis URL: write \"redis://host:6379/\", or \"rediss://user:password@host:6379/\" for TLS",
-        )
-    };
-    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
-    if !matches!(scheme, "redis" | "rediss") {
-        return Err(wrong());
+    let mut server = gate::redis::Config::new(file.url.expose());
+    server.check().map_err(|error| {
+        let forms = "redis://host:6379, rediss://user:password@host:6379 (TLS), redis+sentinel://host,host/master or redis+cluster://host,host";
+        Invalid::new("redis.url", format!("{error}: write {forms}"))
+    })?;
+    server.prefix.clone_from(&file.prefix);
+    if !file.ca_file.is_empty() {
+        let pem = std::fs::read(&file.ca_file);
+        let problem = |error| Invalid::new("redis.ca_file", format!("{:?} could not be read: {error}", file.ca_file));
+        server.root_certificate = Some(pem.map_err(problem)?);
     }
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    // Its own words would quote the host, which is part of the password where that holds a "/".
-    remote("redis.url", host, 6379).map(Some).map_err(|_| wrong())
+    let deadline = file.deadline.within("redis.deadline", Duration::from_millis(1), Duration::from_secs(10))?;
+    Ok(Some(Redis { server, fallback: gate::fallback::Config { deadline, ..gate::fallback::Config::default() } }))
 }
 
 fn kafka_remotes(file: &KafkaFile) -> Result<Option<Vec<Remote>>, Invalid> {

@@ -75,8 +75,12 @@ fn a_bad_value_names_the_variable_the_key_and_the_fix() {
         ),
         ("DRAIN_TIMEOUT", "50s", "shutdown.timeout: 40s must be longer than"),
         ("DATABASE_URL", "mysql://x", "environment variable DATABASE_URL: database.url: \"mysql\" is not a database"),
-        ("REDIS_URL", "http://x", "environment variable REDIS_URL: redis.url: not a Redis URL"),
-        ("REDIS_URL", "redis://", "environment variable REDIS_URL: redis.url: not a Redis URL"),
+        (
+            "REDIS_URL",
+            "http://x",
+            "environment variable REDIS_URL: redis.url: the Redis URL is not understood: its scheme is not",
+        ),
+        ("REDIS_URL", "redis://", "environment variable REDIS_URL: redis.url: the Redis URL is not understood"),
         (
             "KAFKA_BROKERS",
             "a:1,b:x",
@@ -117,12 +121,12 @@ fn an_empty_variable_means_not_set() {
 }
 
 #[test]
-fn hosts_are_read_out_of_redis_and_kafka_settings() {
-    let config =
-        environment(&[("REDIS_URL", "rediss://user:p%40ss@cache.example:7000/2"), ("KAFKA_BROKERS", "a, [::1]:9093")])
-            .unwrap();
-    assert_eq!(config.redis, Some(Remote("cache.example:7000".to_owned())));
+fn brokers_are_hosts_and_ports_and_redis_comes_in_four_forms() {
+    let config = environment(&[("KAFKA_BROKERS", "a, [::1]:9093")]).unwrap();
     assert_eq!(config.kafka, Some(vec![Remote("a:9092".to_owned()), Remote("[::1]:9093".to_owned())]));
+    for url in ["redis://:p%40ss@x:1/2", "rediss://u:p@x", "redis+sentinel://a,b/main", "redis+cluster://a:1,b:2"] {
+        assert_eq!(environment(&[("REDIS_URL", url)]).unwrap().redis.unwrap().server.url, url);
+    }
 }
 
 #[test]
