@@ -67,13 +67,14 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let Some(tickets) = self.tickets.take().filter(Tickets::has_probe) else { return };
+        let Some(Tickets { shared, local }) = self.tickets.take().filter(Tickets::has_probe) else { return };
+        self.breaker.record_locally(&self.target, local, Outcome::Ignored, false);
         // Outside a runtime nothing can be sent; then the probe's lease ends by itself.
-        if Handle::try_current().is_ok() {
+        if shared.is_some() && Handle::try_current().is_ok() {
             let (breaker, target) = (self.breaker.clone(), self.target.clone());
             let tasks = self.breaker.inner.tasks.clone();
             tasks.spawn_draining(async move {
-                breaker.settle(&target, tickets, Outcome::Ignored, Duration::ZERO).await;
+                breaker.settle(&target, Tickets { shared, local: None }, Outcome::Ignored, Duration::ZERO).await;
             });
         }
     }

@@ -254,11 +254,17 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Outside a runtime nothing can be sent; then the claim ends by itself.
-        if self.is_open && Handle::try_current().is_ok() {
-            let (once, name, owner, by_redis) = (self.once.clone(), self.name.clone(), self.owner, self.by_redis);
-            self.once.inner.tasks.spawn_draining(async move {
-                once.abandon(&name, owner, by_redis).await.ok();
+        if !self.is_open {
+            return;
+        }
+        let inner = &self.once.inner;
+        if !self.by_redis {
+            inner.local.abandon(&self.name, self.owner, inner.clock.now_us());
+        } else if Handle::try_current().is_ok() {
+            // Outside a runtime nothing can be sent; then the claim ends by itself.
+            let (once, name, owner) = (self.once.clone(), self.name.clone(), self.owner);
+            inner.tasks.spawn_draining(async move {
+                once.abandon(&name, owner, true).await.ok();
             });
         }
     }

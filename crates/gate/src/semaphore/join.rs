@@ -28,9 +28,7 @@ impl Semaphore {
     /// Gives the permit back here; `Some` says that Redis must hear of it.
     pub(crate) fn give_back_here(&self, permit: Permit) -> Option<Holder> {
         let held = permit.into_held();
-        held.set_given_back();
-        self.inner.keeper.forget(held.holder);
-        self.inner.local.release(&held.key, held.holder, self.inner.clock.now_us());
+        self.let_go(&held);
         held.is_by_redis().then_some(held.holder)
     }
 

@@ -200,9 +200,7 @@ impl Semaphore {
 
     /// Gives a permit back to whoever gave it, and wakes who waits here. False: it was gone already.
     async fn give_back(&self, held: &Held) -> bool {
-        held.set_given_back();
-        self.inner.keeper.forget(held.holder);
-        let was_held = self.inner.local.release(&held.key, held.holder, self.inner.clock.now_us());
+        let was_held = self.let_go(held);
         let was_held = match &self.inner.shared {
             Some(shared) if held.is_by_redis() => {
                 let release = shared.release(&held.key, held.holder);
@@ -214,13 +212,23 @@ impl Semaphore {
         was_held
     }
 
-    /// Runs to its end even if the caller goes away; outside a runtime the lease ends by itself.
+    /// The part that needs no runtime: nobody renews the permit any more, and this process does not count it.
+    fn let_go(&self, held: &Held) -> bool {
+        held.set_given_back();
+        self.inner.keeper.forget(held.holder);
+        self.inner.local.release(&held.key, held.holder, self.inner.clock.now_us())
+    }
+
+    /// Here at once; in Redis by a task that runs to its end, or, outside a runtime, when the lease ends.
     fn give_back_later(&self, held: Arc<Held>) {
-        if Handle::try_current().is_ok() {
+        self.let_go(&held);
+        if held.is_by_redis() && Handle::try_current().is_ok() {
             let semaphore = self.clone();
             self.inner.tasks.spawn_draining(async move {
                 semaphore.give_back(&held).await;
             });
+        } else {
+            self.inner.queues.wake(&held.key);
         }
     }
 }

@@ -6,7 +6,7 @@ use gate::breaker::{Admission, Outcome, State};
 use gate::semaphore::{Acquired, Policy, Semaphore};
 use gate::{Clock, fallback};
 
-use crate::backends::{connected, key, until};
+use crate::backends::{START_US, connected, key, until};
 use crate::replica::{Part, Place, Probing, Replica};
 
 fn now() -> Duration {
@@ -107,4 +107,36 @@ async fn a_permit_given_without_redis_is_given_back_to_this_process_only() {
     let Acquired::Permit(again) = semaphore.try_acquire(&key("a")).await else { panic!("it was given back") };
     assert!(again.is_degraded());
     backend.shutdown().await;
+}
+
+/// A permit, a probe or a claim may be dropped anywhere, also on a thread that no runtime knows.
+#[test]
+fn what_this_process_gave_is_free_at_once_when_it_is_dropped_outside_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = Clock::manual(START_US);
+    let backend = gate::Backend::memory_with(clock.clone());
+    let long = Duration::from_secs(30);
+
+    let semaphore = Semaphore::new(&backend, Policy::new(1, long).unwrap());
+    let permit = runtime.block_on(semaphore.try_acquire(&key("a")));
+    assert!(matches!(permit, Acquired::Permit(_)));
+    drop(permit);
+    assert_eq!(runtime.block_on(semaphore.held(&key("a"))), 0);
+
+    let breaker = gate::breaker::Breaker::new(&backend, gate::breaker::Policy::default());
+    for _ in 0..5 {
+        let Admission::Pass(pass) = runtime.block_on(breaker.admit(&key("a"))) else { panic!("it is closed") };
+        runtime.block_on(pass.record(Outcome::Failure));
+    }
+    clock.advance(long);
+    let probes: Vec<Admission> = (0..3).map(|_| runtime.block_on(breaker.admit(&key("a")))).collect();
+    assert_eq!(runtime.block_on(breaker.view(&key("a"))).probes, 3);
+    drop(probes);
+    assert_eq!(runtime.block_on(breaker.view(&key("a"))).probes, 0);
+
+    let once = gate::once::Once::new(&backend, gate::once::Policy::new(long, long).unwrap());
+    let claim = runtime.block_on(once.claim(&key("a")));
+    drop(claim);
+    let again = runtime.block_on(once.claim(&key("a")));
+    assert!(matches!(again, gate::once::Claimed::Won(_)), "{again:?}");
 }
