@@ -42,4 +42,4 @@ down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
 bench: ## Print the tables of docs/performance.md, measured here
 	@scripts/install build test
 	@cargo build --release -p tidegate --features bench
-	@cargo run --quiet -p testkit --bin servers -- run -- cargo run --quiet --release -p tidegate --features bench -- bench gate
+	@cargo run --quiet -p testkit --bin servers -- with -- cargo run --quiet --release -p tidegate --features bench -- bench gate
