@@ -19,9 +19,9 @@ static SEED: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::de
 #[derive(Clone)]
 pub struct Key {
     text: Arc<str>,
-    /// Computed once: maps look keys up many times.
-    hash: u64,
-    tag_len: u16,
+    /// 48 bits of a hash, computed once because maps look keys up many times, and the 16 bits of the tag's length: a key
+    /// is stored a million times, so its size counts.
+    packed: u64,
 }
 
 impl Key {
@@ -36,7 +36,7 @@ impl Key {
 
     /// A key beside this one: another name, the same tag, so one script may touch both.
     pub fn scoped(&self, scope: impl fmt::Display) -> Result<Key, Error> {
-        Key::build(&format!("{}:{scope}", self.text), usize::from(self.tag_len))
+        Key::build(&format!("{}:{scope}", self.text), self.tag_len())
     }
 
     fn build(text: &str, tag_len: usize) -> Result<Key, Error> {
@@ -47,7 +47,8 @@ impl Key {
             return Err(Error::KeyTooLong { bytes: text.len() });
         }
         let tag_len = u16::try_from(tag_len).map_err(|_| Error::KeyTooLong { bytes: tag_len })?;
-        Ok(Key { hash: SEED.hash_one((text, tag_len)), text: Arc::from(text), tag_len })
+        let packed = SEED.hash_one(text) & !0xFFFF | u64::from(tag_len);
+        Ok(Key { text: Arc::from(text), packed })
     }
 
     pub fn as_str(&self) -> &str {
@@ -56,11 +57,18 @@ impl Key {
 
     /// The part that chooses the cluster slot.
     pub fn tag(&self) -> &str {
-        &self.text[..usize::from(self.tag_len)]
+        &self.text[..self.tag_len()]
     }
 
+    /// Well spread over all 64 bits, as maps need it.
+    #[inline]
     pub(crate) fn hash_value(&self) -> u64 {
-        self.hash
+        const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+        (self.packed ^ (self.packed >> 32)).wrapping_mul(ODD)
+    }
+
+    fn tag_len(&self) -> usize {
+        usize::try_from(self.packed & 0xFFFF).unwrap_or(0)
     }
 
     /// `<prefix>tg:v1:<kind>:{tag}rest`. Bump `v1` when a stored shape changes; never migrate in place.
@@ -72,7 +80,7 @@ impl Key {
         name.push_str(":{");
         escape_into(&mut name, self.tag());
         name.push('}');
-        escape_into(&mut name, &self.text[usize::from(self.tag_len)..]);
+        escape_into(&mut name, &self.text[self.tag_len()..]);
         name
     }
 }
@@ -89,8 +97,9 @@ fn escape_into(name: &mut String, text: &str) {
 }
 
 impl PartialEq for Key {
+    #[inline]
     fn eq(&self, other: &Key) -> bool {
-        self.hash == other.hash && self.tag_len == other.tag_len && self.text == other.text
+        self.packed == other.packed && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
     }
 }
 
@@ -98,7 +107,7 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+        state.write_u64(self.hash_value());
     }
 }
 

@@ -13,6 +13,8 @@
 #![allow(dead_code, reason = "the foundations land before the primitives that use them")]
 
 pub mod backend;
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod breaker;
 pub mod clock;
 pub mod fallback;

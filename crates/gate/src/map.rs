@@ -5,7 +5,6 @@
 //! and counts it.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Found;
 use parking_lot::Mutex;
 
 use crate::Key;
@@ -16,7 +15,10 @@ const SHARDS: usize = 64;
 const SWEEP_EVERY_US: u64 = 1_000_000;
 /// How many candidates an eviction looks at.
 const EVICTION_SAMPLE: usize = 8;
-const SMALLEST_SWEEP: usize = 64;
+/// Shards below this length are left alone.
+const SMALLEST_SWEEP: usize = 512;
+/// A key that was in use so recently is likely to come again: throwing it out would only cost.
+const GRACE_US: u64 = 1_000_000;
 
 pub(crate) struct Map<S> {
     name: &'static str,
@@ -26,9 +28,14 @@ pub(crate) struct Map<S> {
 
 struct Shard<S> {
     entries: HashTable<Entry<S>>,
-    /// Length at which the next sweep is due; twice what the last one left.
-    sweep_at: usize,
-    swept_us: u64,
+    sweeps: Sweeps,
+}
+
+/// When a shard is swept.
+struct Sweeps {
+    /// Length at which the next one is due; twice what the last one left.
+    at: usize,
+    last_us: u64,
 }
 
 struct Entry<S> {
@@ -40,7 +47,8 @@ struct Entry<S> {
 impl<S: Default> Map<S> {
     /// `name` labels the metric of evictions; at most `max_keys` (rounded up to the shards) are kept.
     pub(crate) fn new(name: &'static str, max_keys: usize) -> Map<S> {
-        let shard = || Mutex::new(Shard { entries: HashTable::new(), sweep_at: SMALLEST_SWEEP, swept_us: 0 });
+        let sweeps = || Sweeps { at: SMALLEST_SWEEP, last_us: 0 };
+        let shard = || Mutex::new(Shard { entries: HashTable::new(), sweeps: sweeps() });
         Map {
             name,
             shards: (0..SHARDS).map(|_| shard()).collect(),
@@ -52,22 +60,21 @@ impl<S: Default> Map<S> {
     /// `0` forgets the key at once.
     pub(crate) fn update<R>(&self, key: &Key, now_us: u64, f: impl FnOnce(&mut S) -> (R, u64)) -> R {
         let mut shard = self.shard(key).lock();
-        if let Found::Occupied(mut occupied) =
-            shard.entries.entry(key.hash_value(), |entry| entry.key == *key, Entry::hash)
-        {
-            let entry = occupied.get_mut();
-            let (result, idle_from_us) = f(&mut entry.state);
-            entry.idle_from_us = idle_from_us;
-            if idle_from_us == 0 {
-                occupied.remove();
+        let Shard { entries, sweeps } = &mut *shard;
+        let (mut found, is_new) = match entries.find_entry(key.hash_value(), |entry| entry.key == *key) {
+            Ok(found) => (found, false),
+            Err(absent) => {
+                let entries = absent.into_table();
+                self.make_room(entries, sweeps, now_us);
+                let entry = Entry { key: key.clone(), state: S::default(), idle_from_us: 0 };
+                (entries.insert_unique(key.hash_value(), entry, Entry::hash), true)
             }
-            return result;
-        }
-        let mut state = S::default();
-        let (result, idle_from_us) = f(&mut state);
-        if idle_from_us > now_us {
-            self.make_room(&mut shard, now_us);
-            shard.entries.insert_unique(key.hash_value(), Entry { key: key.clone(), state, idle_from_us }, Entry::hash);
+        };
+        // Called in one place only, so that it is inlined: its result would otherwise go through memory twice.
+        let (result, idle_from_us) = f(&mut found.get_mut().state);
+        found.get_mut().idle_from_us = idle_from_us;
+        if idle_from_us == 0 || (is_new && idle_from_us <= now_us) {
+            found.remove();
         }
         result
     }
@@ -91,8 +98,8 @@ impl<S: Default> Map<S> {
         let (result, idle_from_us) = f(&mut states);
         for ((key, state), idle_from_us) in keys.iter().zip(states).zip(idle_from_us) {
             if idle_from_us > now_us {
-                let shard = &mut locked[position(key)];
-                self.make_room(shard, now_us);
+                let shard = &mut *locked[position(key)];
+                self.make_room(&mut shard.entries, &mut shard.sweeps, now_us);
                 let entry = Entry { key: (*key).clone(), state, idle_from_us };
                 shard.entries.insert_unique(key.hash_value(), entry, Entry::hash);
             }
@@ -129,24 +136,21 @@ impl<S: Default> Map<S> {
         &self.shards[shard_index(key)]
     }
 
-    fn make_room(&self, shard: &mut Shard<S>, now_us: u64) {
-        let length = shard.entries.len();
-        let is_full = length >= self.capacity_per_shard;
-        let is_sweep_due = length >= shard.sweep_at || (is_full && now_us >= shard.swept_us + SWEEP_EVERY_US);
+    #[cold]
+    fn make_room(&self, entries: &mut HashTable<Entry<S>>, sweeps: &mut Sweeps, now_us: u64) {
+        let is_full = entries.len() >= self.capacity_per_shard;
+        let is_sweep_due = if is_full { now_us >= sweeps.last_us + SWEEP_EVERY_US } else { entries.len() >= sweeps.at };
         if is_sweep_due {
-            shard.entries.retain(|entry| entry.idle_from_us > now_us);
-            shard.sweep_at =
-                (shard.entries.len() * 2).max(SMALLEST_SWEEP).min(self.capacity_per_shard.max(SMALLEST_SWEEP));
-            shard.swept_us = now_us;
-            if shard.entries.capacity() > shard.sweep_at * 4 {
-                let keep = shard.sweep_at;
-                shard.entries.shrink_to(keep, Entry::hash);
+            entries.retain(|entry| entry.idle_from_us.saturating_add(GRACE_US) > now_us);
+            *sweeps = Sweeps { at: (entries.len() * 2).max(SMALLEST_SWEEP), last_us: now_us };
+            if entries.capacity() > sweeps.at * 4 {
+                entries.shrink_to(sweeps.at, Entry::hash);
             }
         }
-        if shard.entries.len() >= self.capacity_per_shard {
-            let sample = shard.entries.iter().take(EVICTION_SAMPLE);
+        if entries.len() >= self.capacity_per_shard {
+            let sample = entries.iter().take(EVICTION_SAMPLE);
             let victim = sample.min_by_key(|entry| entry.idle_from_us).map(|entry| entry.key.clone());
-            let found = victim.map(|key| shard.entries.find_entry(key.hash_value(), |entry| entry.key == key));
+            let found = victim.map(|key| entries.find_entry(key.hash_value(), |entry| entry.key == key));
             if let Some(Ok(found)) = found {
                 found.remove();
                 metrics::counter!(MAP_EVICTIONS, "map" => self.name).increment(1);
@@ -183,19 +187,17 @@ mod tests {
 
     #[test]
     fn idle_keys_are_forgotten_when_new_ones_come() {
-        let map = Map::new("test", 1_000_000);
-        for n in 0..50_000 {
-            touch(&map, n, 0, 10);
+        const S: u64 = 1_000_000;
+        let map = Map::new("test", 10_000_000);
+        for n in 0..60_000 {
+            touch(&map, n, S, 2 * S);
         }
-        for n in 50_000..200_000 {
-            touch(&map, n, 20, 30);
+        for n in 60_000..180_000 {
+            touch(&map, n, 4 * S, 5 * S);
         }
-        for n in 200_000..200_100 {
-            touch(&map, n, 40, 50);
-        }
-        touch(&map, 0, 20, 30);
-        assert_eq!(map.read(&key(0), |state| *state), Some(1), "the old state of key 0 was idle and is gone");
-        assert!(map.len() < 200_000, "idle keys stay: {}", map.len());
+        assert_eq!(map.read(&key(0), |state| *state), None, "key 0 was idle when its shard grew");
+        assert_eq!(map.read(&key(179_999), |state| *state), Some(1));
+        assert!(map.len() <= 130_000, "idle keys stay: {}", map.len());
     }
 
     #[test]

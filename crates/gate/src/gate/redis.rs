@@ -54,12 +54,27 @@ impl RedisGate {
         rate: Option<&Ask>,
         holder: Holder,
     ) -> Result<Reply, Error> {
+        let call = self.enter_call(target, policy, circuit, rate, holder);
+        parse(&integers(&self.enter.call(call).await?)?, policy, holder)
+    }
+
+    fn keys(&self, target: &Key, policy: &Policy) -> Vec<String> {
         let limit_kind = policy.rate.as_ref().map_or("gcra", limiter::Policy::kind);
-        let keys = vec![
+        vec![
             self.redis.name(breaker::KIND, target),
             self.redis.name(limit_kind, target),
             self.redis.name(semaphore::KIND, target),
-        ];
+        ]
+    }
+
+    fn enter_call(
+        &self,
+        target: &Key,
+        policy: &Policy,
+        circuit: Option<String>,
+        rate: Option<&Ask>,
+        holder: Holder,
+    ) -> Call {
         let mut args = Vec::with_capacity(9);
         args.push(Arg::Text(holder.to_string()));
         args.push(Arg::Text(circuit.unwrap_or_default()));
@@ -69,7 +84,7 @@ impl RedisGate {
             Some(ask) => push_args(&mut args, ask.policy(), ask.cost()),
             None => args.extend([0; 5].map(Arg::Int)),
         }
-        parse(&integers(&self.enter.call(Call { keys, args }).await?)?, policy, holder)
+        Call { keys: self.keys(target, policy), args }
     }
 
     /// Frees the holder's permit, if there is one, and hands in the report, if there is one.
@@ -88,6 +103,21 @@ impl RedisGate {
             [_released, recorded @ ..] => parse_recorded(recorded).map(Some),
             [] => Err(Error::UnexpectedReply),
         }
+    }
+}
+
+/// What a bench needs to send the same script without this crate around it.
+#[cfg(feature = "bench")]
+impl super::Gate {
+    pub(crate) fn bare_enter(&self, target: &Key, policy: &Policy) -> redis::Cmd {
+        let question = self.question(target, policy, std::num::NonZeroU64::MIN);
+        let circuit = question.breaker.as_ref().map(breaker::Breaker::policy_argument);
+        let Some(shared) = &self.inner.shared else { return redis::Cmd::new() };
+        shared.enter.bare(&shared.enter_call(target, policy, circuit, question.rate.as_ref(), question.holder))
+    }
+
+    pub(crate) fn bare_keys(&self, target: &Key, policy: &Policy) -> Vec<String> {
+        self.inner.shared.as_ref().map(|shared| shared.keys(target, policy)).unwrap_or_default()
     }
 }
 

@@ -49,6 +49,7 @@ pub enum Slot {
 }
 
 impl Decision {
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         self.verdict == Verdict::Allowed
     }
@@ -61,6 +62,7 @@ impl Decision {
         }
     }
 
+    #[inline]
     pub(crate) fn from_report(report: &Report, policy: &Policy, degraded: bool) -> Decision {
         Decision {
             verdict: match report.wait_us {

@@ -71,3 +71,14 @@ impl Limiter {
         Decision::from_report(&report, &ask.policy, false)
     }
 }
+
+#[cfg(feature = "bench")]
+impl Limiter {
+    pub(crate) fn bare_check(&self, key: &crate::Key, policy: &super::Policy) -> redis::Cmd {
+        self.shared.as_ref().map(|shared| shared.bare_check(key, policy)).unwrap_or_default()
+    }
+
+    pub(crate) fn bare_name(&self, key: &crate::Key, policy: &super::Policy) -> String {
+        self.shared.as_ref().map(|shared| shared.bare_name(key, policy)).unwrap_or_default()
+    }
+}

@@ -21,8 +21,7 @@ impl MemoryLimiter {
 
     pub(super) fn decide_one(&self, key: &Key, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
         self.states.update(key, now_us, |state| {
-            let mut limits = [Limit { state, policy, cost }];
-            let report = decide(&mut limits, wait, now_us);
+            let report = state.decide(policy, cost, wait, now_us);
             (report, now_us + report.reset_after_us)
         })
     }

@@ -19,6 +19,7 @@ mod decision;
 mod denied;
 mod join;
 mod memory;
+mod memory_only;
 mod policy;
 mod redis;
 mod rules;
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 pub use self::decision::{Decision, Reservation, Slot, Verdict};
 pub(crate) use self::join::Asked;
+pub use self::memory_only::Memory;
 pub use self::policy::{Algorithm, Policy};
 pub(crate) use self::redis::{limiter_rules, push_args};
 pub(crate) use self::rules::decide::Report;

@@ -30,7 +30,14 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 }
 
 fn ask(state: &mut State, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
-    decide(&mut [Limit { state, policy, cost }], wait, now_us)
+    let mut alone = state.clone();
+    let report = decide(&mut [Limit { state, policy, cost }], wait, now_us);
+    assert_eq!(
+        (alone.decide(policy, cost, wait, now_us), &alone),
+        (report, &*state),
+        "one limit alone is decided alike"
+    );
+    report
 }
 
 /// The most that may pass in any time `span_us`, as `Algorithm` documents it.

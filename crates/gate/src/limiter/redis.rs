@@ -129,3 +129,17 @@ impl Report {
         Ok(Report { limit, wait_us, remaining, reset_after_us })
     }
 }
+
+/// What a bench needs to send the same script without this crate around it.
+#[cfg(feature = "bench")]
+impl RedisLimiter {
+    pub(super) fn bare_check(&self, key: &Key, policy: &Policy) -> redis::Cmd {
+        let mut args = Vec::new();
+        push_args(&mut args, policy, 1);
+        self.check.bare(&Call { keys: vec![self.name(key, policy)], args })
+    }
+
+    pub(super) fn bare_name(&self, key: &Key, policy: &Policy) -> String {
+        self.name(key, policy)
+    }
+}

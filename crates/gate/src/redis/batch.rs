@@ -80,6 +80,17 @@ impl Batch {
     }
 }
 
+/// What a bench needs to send the same script without this crate around it.
+#[cfg(feature = "bench")]
+impl Batch {
+    pub(crate) fn bare(&self, call: &Call) -> redis::Cmd {
+        let mut args = vec![Arg::Int(call.keys.len() as u64), Arg::Int(call.args.len() as u64)];
+        args.extend(call.args.iter().cloned());
+        args.push(Arg::Text(String::new()));
+        self.inner.script.by_hash(&call.keys, &args)
+    }
+}
+
 impl Inner {
     fn take_turn(&self, call: Call) -> Result<Turn, Error> {
         let mut lane = self.lane.lock();

@@ -47,7 +47,7 @@ pub(crate) fn decide(limits: &mut [Limit<'_>], wait: Wait, now_us: u64) -> Repor
             limit.state.charge(limit.policy, limit.cost, slot_us, now_us);
         }
     }
-    if wait_us == 0 {
+    if wait_us == 0 && limits.len() > 1 {
         let left = limits.iter_mut().map(|limit| limit.state.remaining(limit.policy, now_us)).enumerate();
         waits_for = left.min_by_key(|(_, remaining)| *remaining).map_or(0, |(index, _)| index);
     }

@@ -1,7 +1,7 @@
 //! Fixed window: a counter per window. Windows begin at multiples of their length since the Unix epoch.
 
 use super::super::policy::Policy;
-use super::Frontier;
+use super::{Frontier, Rules};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FixedWindow {
@@ -10,35 +10,37 @@ pub(crate) struct FixedWindow {
     frontier: Frontier,
 }
 
-impl FixedWindow {
-    pub(super) fn earliest(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+impl Rules for FixedWindow {
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         if self.count_at(policy, at_us, now_us) + cost <= policy.limit { at_us } else { next_start(policy, at_us) }
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         let count = self.count_at(policy, slot_us, now_us) + cost;
         *self = FixedWindow { count, frontier: Frontier::at(slot_us, now_us) };
     }
 
-    pub(super) fn remaining(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         if self.frontier.steady(now_us) > now_us {
             return 0;
         }
         policy.limit.saturating_sub(self.count_at(policy, now_us, now_us))
     }
 
-    pub(super) fn reset_after(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         if self.count_at(policy, at_us, now_us) == 0 { at_us - now_us } else { next_start(policy, at_us) - now_us }
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let count = self.count_at(policy, at_us, now_us).saturating_sub(cost);
         *self = FixedWindow { count, frontier: Frontier::at(at_us, now_us) };
     }
+}
 
+impl FixedWindow {
     fn count_at(&self, policy: &Policy, at_us: u64, now_us: u64) -> u64 {
         if start(policy, self.frontier.steady(now_us)) == start(policy, at_us) { self.count } else { 0 }
     }

@@ -2,83 +2,89 @@
 //!
 //! The timestamp is exact: whole microseconds and a fraction in units of the rate, so that no call is lost to rounding.
 
-use super::super::policy::Policy;
+use super::super::policy::{Policy, Span};
+use super::Rules;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Gcra {
-    full_at: Moment,
+    /// A moment: the span since the epoch.
+    full_at: Span,
     /// How far beyond the tolerance reservations had pushed `full_at` when it was written.
     ahead_us: u64,
 }
 
-/// Microseconds and `fraction / per_us` of one more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-struct Moment {
-    us: u64,
-    fraction: u64,
-}
-
-impl Gcra {
-    pub(super) fn earliest(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
-        let full_at = self.steady(policy, now_us).max(now_us).plus(policy, cost * policy.rate.token);
-        full_at.minus(policy, policy.capacity_units()).rounded_up().max(now_us)
+impl Rules for Gcra {
+    #[inline]
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+        let full_at = from(self.steady(policy, now_us), now_us).plus(policy.rate.span(cost), policy);
+        full_at.minus(policy.rate.full, policy).rounded_up().max(now_us)
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
-        let full_at = self.steady(policy, now_us).max(slot_us).plus(policy, cost * policy.rate.token);
-        let ahead_us = full_at.minus(policy, policy.capacity_units()).rounded_up().saturating_sub(now_us);
+    #[inline]
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+        let full_at = from(self.steady(policy, now_us), slot_us).plus(policy.rate.span(cost), policy);
+        let ahead_us = full_at.minus(policy.rate.full, policy).rounded_up().saturating_sub(now_us);
         *self = Gcra { full_at, ahead_us };
     }
 
-    pub(super) fn remaining(&self, policy: &Policy, now_us: u64) -> u64 {
-        let empty_at = Moment { us: now_us, fraction: 0 }.plus(policy, policy.capacity_units());
-        let full_at = self.steady(policy, now_us).max(now_us);
+    #[inline]
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
+        let empty_at = Span { us: now_us, fraction: 0 }.plus(policy.rate.full, policy);
+        let full_at = from(self.steady(policy, now_us), now_us);
         if full_at >= empty_at {
             return 0;
         }
         let units = (empty_at.us - full_at.us) * policy.rate.per_us + empty_at.fraction - full_at.fraction;
-        units / policy.rate.token
+        policy.rate.tokens(units)
     }
 
-    pub(super) fn reset_after(&self, policy: &Policy, now_us: u64) -> u64 {
+    #[inline]
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         self.steady(policy, now_us).rounded_up().saturating_sub(now_us)
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
-        let units = (cost * policy.rate.token).min(policy.capacity_units());
-        self.full_at = self.steady(policy, now_us).minus(policy, units);
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+        self.full_at = self.steady(policy, now_us).minus(policy.rate.span(cost), policy);
     }
+}
 
+impl Gcra {
     /// `full_at`, taken back with a clock that stepped back, and with a fraction this policy's rate understands.
-    fn steady(&self, policy: &Policy, now_us: u64) -> Moment {
-        let latest = Moment { us: now_us + self.ahead_us, fraction: 0 }.plus(policy, policy.capacity_units());
+    #[inline]
+    fn steady(&self, policy: &Policy, now_us: u64) -> Span {
+        let latest = Span { us: now_us + self.ahead_us, fraction: 0 }.plus(policy.rate.full, policy);
         let mut full_at = self.full_at;
         if full_at.fraction >= policy.rate.per_us {
             full_at.fraction = 0;
         }
-        if full_at > latest { latest } else { full_at }
+        full_at.min(latest)
     }
 }
 
-impl Moment {
-    fn max(self, us: u64) -> Moment {
-        if self.us < us { Moment { us, fraction: 0 } } else { self }
+/// The moment itself, or `us` if that is later.
+#[inline]
+fn from(moment: Span, us: u64) -> Span {
+    if moment.us < us { Span { us, fraction: 0 } } else { moment }
+}
+
+impl Span {
+    #[inline]
+    fn plus(self, other: Span, policy: &Policy) -> Span {
+        let fraction = self.fraction + other.fraction;
+        let carry = u64::from(fraction >= policy.rate.per_us);
+        Span { us: self.us + other.us + carry, fraction: fraction - carry * policy.rate.per_us }
     }
 
-    fn plus(self, policy: &Policy, units: u64) -> Moment {
-        let units = self.fraction + units;
-        Moment { us: self.us + units / policy.rate.per_us, fraction: units % policy.rate.per_us }
-    }
-
-    fn minus(self, policy: &Policy, units: u64) -> Moment {
-        let (us, fraction) = (units / policy.rate.per_us, units % policy.rate.per_us);
-        let borrow = u64::from(fraction > self.fraction);
-        match self.us.checked_sub(us + borrow) {
-            Some(us) => Moment { us, fraction: self.fraction + borrow * policy.rate.per_us - fraction },
-            None => Moment::default(),
+    #[inline]
+    fn minus(self, other: Span, policy: &Policy) -> Span {
+        let borrow = u64::from(other.fraction > self.fraction);
+        match self.us.checked_sub(other.us + borrow) {
+            Some(us) => Span { us, fraction: self.fraction + borrow * policy.rate.per_us - other.fraction },
+            None => Span::default(),
         }
     }
 
+    #[inline]
     fn rounded_up(self) -> u64 {
         self.us + u64::from(self.fraction > 0)
     }

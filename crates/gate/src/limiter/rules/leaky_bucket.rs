@@ -1,7 +1,7 @@
 //! Leaky bucket: every call pours its cost in, the bucket drains evenly, and what would spill over is refused.
 
 use super::super::policy::Policy;
-use super::Frontier;
+use super::{Frontier, Rules};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LeakyBucket {
@@ -17,37 +17,39 @@ impl Default for LeakyBucket {
     }
 }
 
-impl LeakyBucket {
-    pub(super) fn earliest(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+impl Rules for LeakyBucket {
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let poured = self.level_at(policy, at_us, now_us) + cost * policy.rate.token;
         at_us + poured.saturating_sub(policy.capacity_units()).div_ceil(policy.rate.per_us)
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         let level = self.level_at(policy, slot_us, now_us) + cost * policy.rate.token;
         *self = LeakyBucket { level, token: policy.rate.token, frontier: Frontier::at(slot_us, now_us) };
     }
 
-    pub(super) fn remaining(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         if self.frontier.steady(now_us) > now_us {
             return 0;
         }
         policy.capacity_units().saturating_sub(self.level_at(policy, now_us, now_us)) / policy.rate.token
     }
 
-    pub(super) fn reset_after(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         at_us - now_us + self.level_at(policy, at_us, now_us).div_ceil(policy.rate.per_us)
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let units = (cost * policy.rate.token).min(policy.capacity_units());
         let level = self.level_at(policy, at_us, now_us).saturating_sub(units);
         *self = LeakyBucket { level, token: policy.rate.token, frontier: Frontier::at(at_us, now_us) };
     }
+}
 
+impl LeakyBucket {
     fn level_at(&self, policy: &Policy, at_us: u64, now_us: u64) -> u64 {
         // A changed limit keeps whole calls; one that holds less than was poured starts brim-full.
         let level = if self.token == policy.rate.token {

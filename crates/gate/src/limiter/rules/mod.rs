@@ -18,6 +18,7 @@ mod token_bucket;
 
 use super::policy::{Algorithm, Policy};
 
+use self::decide::{Report, Wait};
 use self::fixed_window::FixedWindow;
 use self::gcra::Gcra;
 use self::leaky_bucket::LeakyBucket;
@@ -25,17 +26,48 @@ use self::sliding_counter::SlidingCounter;
 use self::sliding_log::SlidingLog;
 use self::token_bucket::TokenBucket;
 
-/// What is known about one key. `Unused` is also what an expired key in Redis means.
+/// What is known about one key. `Unused` is also what an expired key in Redis means. The larger shapes are boxed, so that
+/// an entry of the map is one cache line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum State {
     #[default]
     Unused,
     Gcra(Gcra),
-    TokenBucket(TokenBucket),
-    LeakyBucket(LeakyBucket),
+    TokenBucket(Box<TokenBucket>),
+    LeakyBucket(Box<LeakyBucket>),
     FixedWindow(FixedWindow),
-    SlidingCounter(SlidingCounter),
+    SlidingCounter(Box<SlidingCounter>),
     SlidingLog(Box<SlidingLog>),
+}
+
+/// What every algorithm answers; see the file's header. `now_us` is the last argument everywhere.
+trait Rules {
+    /// The earliest time, not before `now`, at which `cost` could pass. `cost` is at most the capacity.
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64;
+
+    /// Takes `cost` at `slot`, which `earliest` named or a later time.
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64);
+
+    /// What could pass at once now.
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64;
+
+    /// How long until this state equals an unused one.
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64;
+
+    /// Gives `cost` back, the newest charge first; never more than was charged.
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64);
+
+    /// One limit alone: charges it if the wait is not too long. The same as `decide` for one limit, in one piece.
+    #[inline]
+    fn decide(&mut self, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
+        let slot_us = self.earliest(policy, cost, now_us);
+        let wait_us = slot_us - now_us;
+        if matches!(wait, Wait::AtMost(longest_us) if wait_us <= longest_us) {
+            self.charge(policy, cost, slot_us, now_us);
+        }
+        let (remaining, reset_after_us) = (self.remaining(policy, now_us), self.reset_after(policy, now_us));
+        Report { limit: 0, wait_us, remaining, reset_after_us }
+    }
 }
 
 /// Runs one method of whichever algorithm the policy names. A state of another algorithm counts as unused.
@@ -55,27 +87,27 @@ macro_rules! dispatch {
 }
 
 impl State {
-    /// The earliest time, not before `now`, at which `cost` could pass. `cost` is at most the capacity.
+    #[inline]
+    pub(crate) fn decide(&mut self, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
+        dispatch!(self, policy, |inner| inner.decide(policy, cost, wait, now_us))
+    }
+
     pub(crate) fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         dispatch!(self, policy, |inner| inner.earliest(policy, cost, now_us))
     }
 
-    /// Takes `cost` at `slot`, which `earliest` named or a later time.
     pub(crate) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         dispatch!(self, policy, |inner| inner.charge(policy, cost, slot_us, now_us));
     }
 
-    /// What could pass at once now.
     pub(crate) fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         dispatch!(self, policy, |inner| inner.remaining(policy, now_us))
     }
 
-    /// How long until this state equals an unused one.
     pub(crate) fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         dispatch!(self, policy, |inner| inner.reset_after(policy, now_us))
     }
 
-    /// Gives `cost` back, the newest charge first; never more than was charged.
     pub(crate) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let cost = cost.min(policy.capacity);
         dispatch!(self, policy, |inner| inner.refund(policy, cost, now_us));
@@ -89,6 +121,7 @@ impl State {
         }
     }
 
+    #[inline]
     fn become_algorithm(&mut self, policy: &Policy) {
         let is_the_same = matches!(
             (&*self, policy.algorithm),
@@ -104,10 +137,10 @@ impl State {
         }
         *self = match policy.algorithm {
             Algorithm::Gcra => State::Gcra(Gcra::default()),
-            Algorithm::TokenBucket => State::TokenBucket(TokenBucket::full(policy)),
-            Algorithm::LeakyBucket => State::LeakyBucket(LeakyBucket::default()),
+            Algorithm::TokenBucket => State::TokenBucket(Box::new(TokenBucket::full(policy))),
+            Algorithm::LeakyBucket => State::LeakyBucket(Box::default()),
             Algorithm::FixedWindow => State::FixedWindow(FixedWindow::default()),
-            Algorithm::SlidingCounter => State::SlidingCounter(SlidingCounter::default()),
+            Algorithm::SlidingCounter => State::SlidingCounter(Box::default()),
             Algorithm::SlidingLog => State::SlidingLog(Box::default()),
         };
     }

@@ -4,7 +4,7 @@
 //! and rounded up, so rounding never lets a call more through.
 
 use super::super::policy::Policy;
-use super::Frontier;
+use super::{Frontier, Rules};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SlidingCounter {
@@ -22,8 +22,8 @@ struct View {
     previous: u64,
 }
 
-impl SlidingCounter {
-    pub(super) fn earliest(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+impl Rules for SlidingCounter {
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         let mut at_us = self.frontier.steady(now_us).max(now_us);
         loop {
             let view = self.view_at(policy, at_us, now_us);
@@ -40,7 +40,7 @@ impl SlidingCounter {
         }
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         let view = self.view_at(policy, slot_us, now_us);
         *self = SlidingCounter {
             current: view.current + cost,
@@ -49,7 +49,7 @@ impl SlidingCounter {
         };
     }
 
-    pub(super) fn remaining(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         if self.frontier.steady(now_us) > now_us {
             return 0;
         }
@@ -59,14 +59,14 @@ impl SlidingCounter {
         policy.limit.saturating_sub(view.current + (view.previous * part).div_ceil(steps))
     }
 
-    pub(super) fn reset_after(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let view = self.view_at(policy, at_us, now_us);
         let windows = if view.current > 0 { 2 } else { u64::from(view.previous > 0) };
         if windows == 0 { at_us - now_us } else { view.start_us + windows * policy.window_us - now_us }
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let view = self.view_at(policy, at_us, now_us);
         let from_previous = cost.saturating_sub(view.current);
@@ -76,7 +76,9 @@ impl SlidingCounter {
             frontier: Frontier::at(at_us, now_us),
         };
     }
+}
 
+impl SlidingCounter {
     fn view_at(&self, policy: &Policy, at_us: u64, now_us: u64) -> View {
         let start_us = at_us - at_us % policy.window_us;
         let stood_at_us = self.frontier.steady(now_us);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::policy::Policy;
-use super::Frontier;
+use super::{Frontier, Rules};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SlidingLog {
@@ -19,8 +19,8 @@ struct Entry {
     cost: u64,
 }
 
-impl SlidingLog {
-    pub(super) fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+impl Rules for SlidingLog {
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         self.settle(policy, now_us);
         let at_us = self.newest_us().max(now_us);
         let mut used = self.used_at(policy, at_us);
@@ -36,7 +36,7 @@ impl SlidingLog {
         at_us
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         self.settle(policy, now_us);
         let frontier = Frontier::at(slot_us, now_us);
         self.total += cost;
@@ -46,7 +46,7 @@ impl SlidingLog {
         }
     }
 
-    pub(super) fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         self.settle(policy, now_us);
         if self.newest_us() > now_us {
             return 0;
@@ -54,12 +54,12 @@ impl SlidingLog {
         policy.limit.saturating_sub(self.used_at(policy, now_us))
     }
 
-    pub(super) fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         self.settle(policy, now_us);
         if self.entries.is_empty() { 0 } else { self.newest_us() + policy.window_us - now_us }
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         self.settle(policy, now_us);
         let mut left = cost.min(self.total);
         self.total -= left;
@@ -73,7 +73,9 @@ impl SlidingLog {
             self.entries.pop_back();
         }
     }
+}
 
+impl SlidingLog {
     /// Drops what left the window, and a log that a clock stepping back has put more than a window into the future.
     fn settle(&mut self, policy: &Policy, now_us: u64) {
         if let Some(newest) = self.entries.back()

@@ -3,7 +3,7 @@
 //! The level is in units of the rate (see `policy.rs`), so a refill between two calls is never rounded away.
 
 use super::super::policy::Policy;
-use super::Frontier;
+use super::{Frontier, Rules};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TokenBucket {
@@ -13,40 +13,42 @@ pub(crate) struct TokenBucket {
     frontier: Frontier,
 }
 
-impl TokenBucket {
-    pub(super) fn full(policy: &Policy) -> TokenBucket {
-        TokenBucket { level: policy.capacity_units(), token: policy.rate.token, frontier: Frontier::default() }
-    }
-
-    pub(super) fn earliest(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+impl Rules for TokenBucket {
+    fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let missing = (cost * policy.rate.token).saturating_sub(self.level_at(policy, at_us, now_us));
         at_us + missing.div_ceil(policy.rate.per_us)
     }
 
-    pub(super) fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
+    fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
         let level = self.level_at(policy, slot_us, now_us).saturating_sub(cost * policy.rate.token);
         *self = TokenBucket { level, token: policy.rate.token, frontier: Frontier::at(slot_us, now_us) };
     }
 
-    pub(super) fn remaining(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
         if self.frontier.steady(now_us) > now_us {
             return 0;
         }
         self.level_at(policy, now_us, now_us) / policy.rate.token
     }
 
-    pub(super) fn reset_after(&self, policy: &Policy, now_us: u64) -> u64 {
+    fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let missing = policy.capacity_units() - self.level_at(policy, at_us, now_us);
         at_us - now_us + missing.div_ceil(policy.rate.per_us)
     }
 
-    pub(super) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let units = (cost * policy.rate.token).min(policy.capacity_units());
         let level = (self.level_at(policy, at_us, now_us) + units).min(policy.capacity_units());
         *self = TokenBucket { level, token: policy.rate.token, frontier: Frontier::at(at_us, now_us) };
+    }
+}
+
+impl TokenBucket {
+    pub(super) fn full(policy: &Policy) -> TokenBucket {
+        TokenBucket { level: policy.capacity_units(), token: policy.rate.token, frontier: Frontier::default() }
     }
 
     fn level_at(&self, policy: &Policy, at_us: u64, now_us: u64) -> u64 {
