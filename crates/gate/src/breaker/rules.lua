@@ -1,19 +1,26 @@
 -- The breaker's rules: circuit.rs and window.rs again, under the same names. Tests run both against each other.
--- Stored   hash {phase, generation, since, trips, reason, failures, watched, window, reporters, until, successes, probes};
---          absent = closed, never tripped. window: "bucket:calls:failures:slow,…"  reporters, probes: "holder:time_us,…"
+-- Stored   hash {phase, generation, since, trips, reason, failures, watched, window, reporters, until, successes,
+--          probes}; absent = closed, never tripped
+--          window: "bucket:calls:failures:slow,…"  reporters, probes: "holder:time_us,…"
 -- A circuit here is a table; only circuit_read and circuit_write touch Redis, so a gate can check first and commit last.
 -- Phases   0 closed, 1 open, 2 half-open, 3 forced open, 4 forced closed
 -- Reasons  0 none, 1 consecutive failures, 2 failure rate, 3 slow rate, 4 probe failed, 5 forced
 local CIRCUIT_BUCKETS, CIRCUIT_MAX_QUORUM, CIRCUIT_PROBE_RETRY_US = 10, 8, 1000000
 
+-- Read only when it is needed: a circuit that nobody reported to is closed whatever the policy says.
+local CIRCUIT_POLICY = {'failures', 'failure_percent', 'slow_percent', 'min_calls', 'window_us', 'bucket_us', 'gather_us',
+  'quorum', 'open_us', 'open_cap_us', 'probes', 'probe_lease_us', 'ttl_us'}
+local circuit_policy_fields = {__index = function(policy, field)
+  local i = 0
+  for number in string.gmatch(policy.text, '%d+') do
+    i = i + 1
+    policy[CIRCUIT_POLICY[i]] = tonumber(number)
+  end
+  return rawget(policy, field)
+end}
+
 local function circuit_policy(text)
-  local n = {}
-  for number in string.gmatch(text, '%d+') do n[#n + 1] = tonumber(number) end
-  return {
-    failures = n[1], failure_percent = n[2], slow_percent = n[3], min_calls = n[4], window_us = n[5], bucket_us = n[6],
-    gather_us = n[7], quorum = n[8], open_us = n[9], open_cap_us = n[10], probes = n[11], probe_lease_us = n[12],
-    ttl_us = n[13],
-  }
+  return setmetatable({text = text}, circuit_policy_fields)
 end
 
 local function circuit_leases(text)
@@ -25,10 +32,14 @@ end
 local function circuit_read(key)
   local f = redis.call('HMGET', key, 'phase', 'generation', 'since', 'trips', 'reason', 'failures', 'watched', 'window',
     'reporters', 'until', 'successes', 'probes')
+  if not f[1] then
+    return {phase = 0, generation = 0, since = 0, trips = 0, reason = 0, failures = 0, watched = 0, window = {},
+      reporters = {}, until_us = 0, successes = 0, probes = {}}
+  end
   local circuit = {
-    phase = tonumber(f[1]) or 0, generation = tonumber(f[2]) or 0, since = tonumber(f[3]) or 0, trips = tonumber(f[4]) or 0,
-    reason = tonumber(f[5]) or 0, failures = tonumber(f[6]) or 0, watched = tonumber(f[7]) or 0, window = {},
-    reporters = circuit_leases(f[9] or ''), until_us = tonumber(f[10]) or 0, successes = tonumber(f[11]) or 0,
+    phase = tonumber(f[1]) or 0, generation = tonumber(f[2]) or 0, since = tonumber(f[3]) or 0,
+    trips = tonumber(f[4]) or 0, reason = tonumber(f[5]) or 0, failures = tonumber(f[6]) or 0,
+    watched = tonumber(f[7]) or 0, window = {}, reporters = circuit_leases(f[9] or ''), until_us = tonumber(f[10]) or 0, successes = tonumber(f[11]) or 0,
     probes = circuit_leases(f[12] or ''),
   }
   for number, calls, failures, slow in string.gmatch(f[8] or '', '(%d+):(%d+):(%d+):(%d+)') do
@@ -54,6 +65,7 @@ local function window_is_live(number, current)
 end
 
 local function window_total(window, policy, now)
+  if #window == 0 then return 0, 0, 0, 0 end
   local current, calls, failures, slow, live = math.floor(now / policy.bucket_us), 0, 0, 0, 0
   for _, b in ipairs(window) do
     if window_is_live(b[1], current) then

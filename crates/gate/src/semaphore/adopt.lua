@@ -1,4 +1,5 @@
--- Count a permit that was given while Redis was away; it is held, whatever the limit says.  Rules: permits.rs `Permits::add`.
+-- Count a permit that was given while Redis was away; it is held, whatever the limit says.
+-- Rules: permits.rs `Permits::add`.
 -- KEYS[1]  the permits, see rules.lua
 -- ARGV     lease_us, holder, now_us ('' = Redis' clock)
 -- Reply    1

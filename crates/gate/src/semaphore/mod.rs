@@ -1,11 +1,8 @@
 //! Semaphore: at most `n` holders of a key across the fleet.
 //!
 //! A permit is a lease. It ends by itself, so a crashed holder cannot leak it; while it is held a background task renews
-//! it at a third of its length, and a holder whose lease was lost is told so ([`Permit::lost`]). Releasing twice, or
-//! after the lease was lost, frees nobody else's permit.
-//!
-//! [`Semaphore::acquire`] waits: in turn within one process, by polling with jitter between processes, and woken at once
-//! by a release in the same process.
+//! it at a third of its length, and a holder whose lease was lost is told so ([`Permit::lost`]). Releasing twice, or late,
+//! frees nobody else's permit. Waiting is in turn within a process, by polling with jitter between processes.
 //!
 //! # Without Redis
 //! Each process admits `n / live replicas`, at least one, counting what it already holds: the fleet may briefly hold
