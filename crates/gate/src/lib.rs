@@ -10,8 +10,6 @@
 //! What always holds: rules take `now` and do no I/O; time is integer microseconds; one operation is one Redis call;
 //! a denied request writes nothing; every Redis key expires; every map is bounded.
 
-#![allow(dead_code, reason = "the foundations land before the primitives that use them")]
-
 pub mod backend;
 #[cfg(feature = "bench")]
 pub mod bench;

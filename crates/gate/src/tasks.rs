@@ -23,12 +23,7 @@ impl Tasks {
         });
     }
 
-    /// Resolves when shutdown begins, for a task that has something to finish.
-    pub(crate) fn stopping(&self) -> CancellationToken {
-        self.stop.clone()
-    }
-
-    /// Runs a task that ends by itself soon after [`Tasks::stopping`].
+    /// Runs a task that ends by itself soon, whatever else happens.
     pub(crate) fn spawn_draining(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(task);
     }

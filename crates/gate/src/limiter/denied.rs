@@ -98,3 +98,57 @@ impl Denied {
         &self.versions[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limiter::Algorithm;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    fn setup() -> (Denied, Key, Policy) {
+        let policy = Policy::new(Algorithm::Gcra, 10, Duration::from_secs(60)).unwrap();
+        (Denied::new(100), Key::new("k").unwrap(), policy)
+    }
+
+    fn refusal(wait_us: u64) -> Report {
+        Report { limit: 0, wait_us, remaining: 0, reset_after_us: wait_us }
+    }
+
+    #[test]
+    fn a_refusal_is_recalled_until_its_time_and_counts_down() {
+        let (denied, key, policy) = setup();
+        denied.remember(&key, &policy, 2, &refusal(500_000), (denied.version(&key), NOW));
+        assert_eq!(denied.recall(&key, &policy, 2, NOW + 100_000).map(|report| report.wait_us), Some(400_000));
+        assert_eq!(denied.recall(&key, &policy, 2, NOW + 500_000), None);
+    }
+
+    #[test]
+    fn other_costs_and_other_policies_are_asked_again() {
+        let (denied, key, policy) = setup();
+        denied.remember(&key, &policy, 2, &refusal(500_000), (denied.version(&key), NOW));
+        assert_eq!(denied.recall(&key, &policy, 1, NOW), None);
+        assert_eq!(denied.recall(&key, &policy, 3, NOW), None);
+        let raised = Policy::new(Algorithm::Gcra, 20, Duration::from_secs(60)).unwrap();
+        assert_eq!(denied.recall(&key, &raised, 2, NOW), None);
+    }
+
+    #[test]
+    fn a_refund_or_reset_forgets_also_the_refusal_that_is_still_on_its_way() {
+        let (denied, key, policy) = setup();
+        let sent = (denied.version(&key), NOW);
+        denied.forget(&key);
+        denied.remember(&key, &policy, 1, &refusal(500_000), sent);
+        assert_eq!(denied.recall(&key, &policy, 1, NOW), None, "it was decided before the refund");
+    }
+
+    #[test]
+    fn a_long_refusal_is_checked_again_within_a_second_for_what_others_freed() {
+        let (denied, key, policy) = setup();
+        denied.remember(&key, &policy, 1, &refusal(30_000_000), (denied.version(&key), NOW));
+        assert!(denied.recall(&key, &policy, 1, NOW + RECHECK_US - 1).is_some());
+        assert_eq!(denied.recall(&key, &policy, 1, NOW + RECHECK_US), None);
+    }
+}

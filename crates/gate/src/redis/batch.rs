@@ -1,8 +1,11 @@
 //! Concurrent calls of one script become one `EVALSHA`, without a timer.
 //!
 //! While few batches are under way a call is sent at once and alone. Otherwise it waits, and whatever has gathered when a
-//! batch comes back goes out together. Calls run in the order they came, on one server time. A caller that stopped
-//! waiting is left out: what was not sent is never charged. On a cluster a batch is split by hash tag.
+//! batch comes back goes out together. The calls of a batch run in the order they came, on one server time. A caller
+//! that stopped waiting is left out: what was not sent is never charged. On a cluster a batch is split by hash tag.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -122,7 +125,11 @@ impl Inner {
         }
     }
 
-    async fn send_all(&self, waiting: Vec<Waiting>) {
+    async fn send_all(&self, mut waiting: Vec<Waiting>) {
+        waiting.retain(|waiting| !waiting.reply.is_closed());
+        if waiting.is_empty() {
+            return;
+        }
         if !self.redis.is_cluster() {
             return self.send_group(waiting).await;
         }

@@ -83,10 +83,6 @@ impl Redis {
         key.redis_name(&self.inner.prefix, kind)
     }
 
-    pub(crate) fn prefix(&self) -> &str {
-        &self.inner.prefix
-    }
-
     pub(crate) fn is_cluster(&self) -> bool {
         self.inner.is_cluster
     }

@@ -13,7 +13,7 @@ use crate::rig::Rig;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Acquire(u8),
+    Acquire,
     Renew(u8),
     Release(u8),
     Held,
@@ -28,7 +28,7 @@ enum Said {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        5 => any::<u8>().prop_map(Event::Acquire),
+        5 => Just(Event::Acquire),
         3 => (0u8..12).prop_map(Event::Renew),
         3 => (0u8..12).prop_map(Event::Release),
         1 => Just(Event::Held),
@@ -58,7 +58,7 @@ fn run(
         let policy = Policy::new(limit, Duration::from_millis(lease_ms)).unwrap();
         let one = |pick: u8| recent[recent.len() - 1 - usize::from(pick) % recent.len()];
         let (redis, rules) = match event {
-            Event::Acquire(_) => {
+            Event::Acquire => {
                 let holder = Holder::random();
                 let redis = rig.ask(shared.acquire(&key, &policy, holder));
                 recent.push(holder);
