@@ -22,7 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, coop::unconstrained};
 
 use super::{
     Call, CallError, Phase,
@@ -180,10 +180,14 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Recruiter {
 }
 
 /// Does `work` while the connection turns. When the connection ends, so does what waits for it.
+///
+/// Work gets on by the connection alone, so only the connection wakes the task: work is asked again after it. Tokio's
+/// budget would make work wait for a wake that nobody hears; it is spent by the connection, which is heard.
 async fn drive<T>(driver: &mut Option<http1::Connection<Io, Body>>, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
+    let mut work = pin!(unconstrained(work));
     poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
+        let mut unheard = Context::from_waker(Waker::noop());
+        if let Poll::Ready(done) = work.as_mut().poll(&mut unheard) {
             return Poll::Ready(done);
         }
         if let Some(connection) = driver
@@ -191,7 +195,7 @@ async fn drive<T>(driver: &mut Option<http1::Connection<Io, Body>>, work: impl F
         {
             *driver = None;
         }
-        work.as_mut().poll(context)
+        work.as_mut().poll(&mut unheard)
     })
     .await
 }

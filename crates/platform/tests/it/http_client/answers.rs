@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use platform::http_client::{Call, CallError, Config, HttpClient, Phase, Target};
+use platform::{
+    http_client::{Call, CallError, Config, HttpClient, Phase, Target},
+    shutdown::Tasks,
+};
 use testkit::receiver::{Answer, Receiver};
 
 use super::{DEADLINE, open_client, post, post_within};
@@ -117,4 +120,20 @@ async fn a_call_without_dev_mode_reaches_nothing_on_loopback() {
     let error = post(&client, &receiver.url("/")).await.unwrap_err();
     assert!(matches!(&error, CallError::Refused(refused) if refused.code == "address_forbidden"), "{error}");
     assert_eq!(receiver.connections(), 0);
+}
+
+/// Sending and receiving at once, more than any buffer holds.
+#[tokio::test]
+async fn a_large_body_goes_out_whole_from_a_task_of_its_own() {
+    let receiver = Receiver::start();
+    let (client, url) = (open_client(), receiver.url("/"));
+    let body = Bytes::from(vec![b'x'; 8 << 20]);
+    let (tasks, sent) = (Tasks::new(), body.clone());
+    tasks.spawn("call", async move {
+        let target = Target::parse(&url, true).unwrap();
+        let call = Call { target: &target, headers: &[], body: sent, deadline: DEADLINE, tls: None };
+        client.post(call).await.unwrap();
+    });
+    assert!(tasks.stop(DEADLINE).await);
+    assert!(receiver.requests()[0].body == body);
 }
