@@ -11,6 +11,7 @@
 mod pass;
 mod policy;
 mod redis;
+mod token;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 
 pub use self::pass::Pass;
 pub use self::policy::Policy;
+pub use self::token::Token;
 pub use crate::breaker::Outcome;
 
 use self::pass::{Duties, Parts};
@@ -300,15 +302,7 @@ impl Gate {
             Some((breaker.policy_argument(), report))
         });
         let permit = duties.permit.and_then(|permit| self.inner.semaphore.give_back_here(permit));
-        if let Some(shared) = &self.inner.shared
-            && (permit.is_some() || report.is_some())
-        {
-            let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report)).await;
-            if let (Some(breaker), Some(Some(recorded))) = (&breaker, recorded) {
-                breaker.note_recorded(target, recorded).await;
-            }
-        }
-        self.inner.semaphore.wake(target);
+        self.tell(target, breaker, permit, report).await;
     }
 
     pub(super) fn now_us(&self) -> u64 {

@@ -49,6 +49,14 @@ impl Pass {
         Pass { gate, target, policy, parts: Some(parts), started_us, rate, degraded }
     }
 
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     pub fn target(&self) -> &Key {
         &self.target
     }
@@ -99,7 +107,7 @@ impl Pass {
         self.parts.as_ref()?.permit.as_ref()
     }
 
-    fn take_duties(&mut self) -> Option<Duties> {
+    pub(super) fn take_duties(&mut self) -> Option<Duties> {
         let parts = self.parts.take()?;
         Some(Duties { tickets: parts.circuit.map(breaker::Pass::take_tickets), permit: parts.permit })
     }

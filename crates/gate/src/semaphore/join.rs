@@ -32,6 +32,30 @@ impl Semaphore {
         held.is_by_redis().then_some(held.holder)
     }
 
+    /// The permit lives on without this process: nothing renews it. Its holder, and whether Redis gave it.
+    pub(crate) fn stop_keeping(&self, permit: Permit) -> (Holder, bool) {
+        let held = permit.into_held();
+        self.inner.keeper.forget(held.holder);
+        (held.holder, held.is_by_redis())
+    }
+
+    /// Forgets a holder in this process, if it is known here.
+    pub(crate) fn release_here(&self, key: &Key, holder: Holder) {
+        self.inner.local.release(key, holder, self.inner.clock.now_us());
+    }
+
+    /// Renews the lease of a holder that nobody keeps. False: it is lost, or Redis did not say.
+    pub(crate) async fn renew_holder(&self, key: &Key, holder: Holder, is_by_redis: bool) -> bool {
+        let now_us = self.inner.clock.now_us();
+        match &self.inner.shared {
+            Some(shared) if is_by_redis => {
+                let renewal = shared.renew(key, &self.policy, holder);
+                self.inner.fallback.attempt("semaphore_renew", renewal).await.unwrap_or(false)
+            }
+            _ => self.inner.local.renew(key, &self.policy, holder, now_us),
+        }
+    }
+
     /// Whoever waits for this key in this process may look again.
     pub(crate) fn wake(&self, key: &Key) {
         self.inner.queues.wake(key);

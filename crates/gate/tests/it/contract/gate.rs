@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use gate::gate::{By, Entry, Gate, Outcome, Pass, Policy, Refused};
+use gate::gate::{By, Entry, Gate, Outcome, Pass, Policy, Refused, Token};
 use gate::{Key, breaker, limiter, semaphore};
 
 use crate::backends::{each_backend, key, until};
@@ -145,6 +145,44 @@ async fn concurrent_entries_admit_exactly_what_the_tightest_part_allows() {
         assert_eq!(left, 30, "only those who passed paid");
         futures_util::future::join_all(passes.into_iter().map(|pass| pass.exit(Outcome::Success))).await;
         assert_eq!(gate.semaphore().held(&target).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_detached_pass_is_renewed_and_ended_by_its_token_alone() {
+    each_backend(async |backend, clock| {
+        let gate = Gate::new(&backend);
+        let policy = Policy::default().circuit(circuit(1)).concurrency(permits(1));
+        let target = key("detached");
+        let text = enter(&gate, &target, &policy).await.unwrap().detach().to_string();
+        let token = Token::parse(&text).expect("a token reads back");
+        clock.advance(LEASE / 2);
+        assert!(gate.renew(&target, &policy, &token).await);
+        clock.advance(LEASE / 2);
+        assert_eq!(refused_by(&gate, &target, &policy).await, By::Concurrency, "it was renewed in time");
+        gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        assert_eq!(gate.semaphore().held(&target).await, 0);
+        assert_eq!(refused_by(&gate, &target, &policy).await, By::Circuit, "its failure was counted");
+        gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        assert!(!gate.renew(&target, &policy, &token).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_detached_pass_that_nobody_ends_is_over_with_its_lease() {
+    each_backend(async |backend, clock| {
+        let gate = Gate::new(&backend);
+        let policy = Policy::default().concurrency(permits(1));
+        let target = key("forgotten");
+        let token = enter(&gate, &target, &policy).await.unwrap().detach();
+        assert_eq!(refused_by(&gate, &target, &policy).await, By::Concurrency);
+        clock.advance(LEASE);
+        let next = enter(&gate, &target, &policy).await.expect("the lease is over");
+        gate.exit(&target, &policy, &token, Outcome::Success, Duration::ZERO).await;
+        assert_eq!(gate.semaphore().held(&target).await, 1, "a late token frees nobody else's permit");
+        next.exit(Outcome::Success).await;
     })
     .await;
 }

@@ -1,0 +1,138 @@
+//! A pass on paper, for a caller in another process or another language: it enters here and may leave anywhere.
+//!
+//! Nothing renews a detached pass by itself. Its permit ends with the lease unless [`Gate::renew`] comes in time, and a
+//! token that is shown late, twice or to the wrong replica frees nobody else's permit and counts for nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::pass::Pass;
+use super::{Gate, Outcome, Policy};
+use crate::breaker::{Breaker, Ticket, Tickets};
+use crate::{Holder, Key};
+
+/// Written with `Display`, read with [`Token::parse`]. Opaque to callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Who issued it: Redis, or the process that decided alone.
+    is_shared: bool,
+    permit: Option<Holder>,
+    ticket: Option<Ticket>,
+}
+
+impl Token {
+    /// Reads a token; anything that was not written by one is `None`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Token> {
+        let mut fields = text.split('.');
+        let is_shared = match fields.next()? {
+            "s" => true,
+            "l" => false,
+            _ => return None,
+        };
+        let permit = optional(fields.next()?, Holder::parse)?;
+        let generation = optional(fields.next()?, |text| text.parse().ok())?;
+        let probe = optional(fields.next()?, Holder::parse)?;
+        let ticket = generation.map(|generation| Ticket { generation, probe });
+        fields.next().is_none().then_some(Token { is_shared, permit, ticket })
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_dash = |holder: Option<Holder>| holder.map_or_else(|| "-".to_owned(), |holder| holder.to_string());
+        let generation = self.ticket.map_or_else(|| "-".to_owned(), |ticket| ticket.generation.to_string());
+        let probe = or_dash(self.ticket.and_then(|ticket| ticket.probe));
+        let issuer = if self.is_shared { 's' } else { 'l' };
+        write!(f, "{issuer}.{}.{generation}.{probe}", or_dash(self.permit))
+    }
+}
+
+/// `-` is nothing; a field that cannot be read spoils the whole.
+fn optional<T>(field: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if field == "-" { Some(None) } else { read(field).map(Some) }
+}
+
+impl Pass {
+    /// Puts the pass on paper. From now on only its lease and [`Gate::exit`] end it.
+    #[must_use]
+    pub fn detach(mut self) -> Token {
+        let (gate, target, policy) = (self.gate().clone(), self.target().clone(), self.policy().clone());
+        let Some(duties) = self.take_duties() else { return Token { is_shared: false, permit: None, ticket: None } };
+        let permit = duties.permit.map(|permit| gate.inner.semaphore.stop_keeping(permit));
+        let tickets = duties.tickets.unwrap_or_default();
+        let is_shared = tickets.shared.is_some() || permit.is_some_and(|(_, is_by_redis)| is_by_redis);
+        if let (true, Some(circuit)) = (tickets.shared.is_some(), &policy.circuit) {
+            // This process's own circuit hears nothing of a call that is reported elsewhere.
+            gate.inner.breaker.judged_by(circuit).give_back_own(&target, tickets.local);
+        }
+        Token { is_shared, permit: permit.map(|(holder, _)| holder), ticket: tickets.shared.or(tickets.local) }
+    }
+}
+
+impl Gate {
+    /// Ends a detached pass: reports how the call went and frees its permit.
+    pub async fn exit(&self, target: &Key, policy: &Policy, token: &Token, outcome: Outcome, latency: Duration) {
+        let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
+        let tickets = match token.is_shared {
+            true => Tickets { shared: token.ticket, local: None },
+            false => Tickets { shared: None, local: token.ticket },
+        };
+        let report = breaker.as_ref().and_then(|breaker| {
+            let report = breaker.report_argument(target, tickets, outcome, latency)?;
+            Some((breaker.policy_argument(), report))
+        });
+        if let Some(holder) = token.permit {
+            self.inner.semaphore.release_here(target, holder);
+        }
+        self.tell(target, breaker, token.permit.filter(|_| token.is_shared), report).await;
+    }
+
+    /// Renews a detached pass's permit. False: the lease is lost, or the pass has no permit.
+    pub async fn renew(&self, target: &Key, policy: &Policy, token: &Token) -> bool {
+        match (token.permit, policy.concurrency) {
+            (Some(holder), Some(permits)) => {
+                self.inner.semaphore.with_policy(permits).renew_holder(target, holder, token.is_shared).await
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells Redis what it must hear at the end of a pass, if anything.
+    pub(super) async fn tell(
+        &self,
+        target: &Key,
+        breaker: Option<Breaker>,
+        permit: Option<Holder>,
+        report: Option<(String, String)>,
+    ) {
+        if let Some(shared) = &self.inner.shared
+            && (permit.is_some() || report.is_some())
+        {
+            let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report)).await;
+            if let (Some(breaker), Some(Some(recorded))) = (&breaker, recorded) {
+                breaker.note_recorded(target, recorded).await;
+            }
+        }
+        self.inner.semaphore.wake(target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_back_what_it_wrote_and_nothing_else() {
+        let probe = Some(Ticket { generation: 7, probe: Some(Holder::random()) });
+        for (permit, ticket) in [(None, None), (Some(Holder::random()), probe), (None, probe)] {
+            for is_shared in [true, false] {
+                let token = Token { is_shared, permit, ticket };
+                assert_eq!(Token::parse(&token.to_string()), Some(token));
+            }
+        }
+        for text in ["", "s", "s.-.-", "s.-.-.-.-", "x.-.-.-", "s.zz.-.-", "l.-.-1.-", "s.-.1.-x"] {
+            assert_eq!(Token::parse(text), None, "{text}");
+        }
+    }
+}
