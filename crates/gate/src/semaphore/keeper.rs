@@ -61,8 +61,10 @@ impl Held {
         self.given_back.load(Ordering::Acquire)
     }
 
+    /// A third of the lease after the last try, and no later than the lease ends.
     fn due_us(&self) -> u64 {
-        self.tried_us.load(Ordering::Acquire) + self.policy.lease_us / 3
+        let next_us = self.tried_us.load(Ordering::Acquire) + self.policy.lease_us / 3;
+        next_us.min(self.renewed_us.load(Ordering::Acquire) + self.policy.lease_us)
     }
 
     fn is_over(&self, now_us: u64) -> bool {

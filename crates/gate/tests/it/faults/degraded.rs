@@ -9,7 +9,7 @@ use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
 use gate::{Backend, Key};
 use testkit::redis::Server;
 
-use super::backend;
+use super::{backend, now_us};
 use crate::backends::{key, until};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -125,5 +125,24 @@ async fn fences_grow_across_an_emptied_redis_and_claims_stay_with_whoever_gave_t
     assert!(second.complete("second").await.is_err(), "Redis gave the claim, and only Redis can end it");
     let Claimed::Won(local) = once.claim(&key("a")).await else { panic!("this process knows of no claim") };
     assert!(local.is_degraded() && local.complete("local").await.unwrap());
+    backend.shutdown().await;
+}
+
+/// A holder that cannot renew is told when its lease is over by its own clock, not when Redis finds the time to say so.
+#[tokio::test]
+async fn a_holder_that_cannot_renew_is_told_when_its_lease_is_over() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server).await;
+    let semaphore = Semaphore::new(&backend, Permits::new(1, Duration::from_secs(2)).unwrap());
+    let Acquired::Permit(permit) = semaphore.try_acquire(&key("a")).await else { panic!("one is free") };
+    assert!(!permit.is_degraded() && !permit.is_lost());
+    server.stop();
+    let stopped_us = now_us();
+    tokio::time::timeout(LONG, permit.lost()).await.expect("the holder is told");
+    let told_after = Duration::from_micros(now_us() - stopped_us);
+    // The last renewal was at most a third of the lease before; one more attempt may cost a deadline.
+    assert!(told_after >= Duration::from_millis(1_000), "told after {told_after:?}");
+    assert!(told_after <= Duration::from_secs(3), "told after {told_after:?}");
+    server.resume();
     backend.shutdown().await;
 }
