@@ -78,7 +78,9 @@ impl Tenancy {
         grace: Duration,
     ) -> Result<Option<(ApiKey, Secret)>, Error> {
         let key = key::generate();
-        let new = new_key(&key, &old.name, &old.scopes, None);
+        // It lives as long as the old one was made to live, from now on.
+        let ttl = old.expires_at.and_then(|end| Duration::try_from(end - old.created_at).ok());
+        let new = new_key(&key, &old.name, &old.scopes, ttl);
         let rotated = self.store.rotate_key(actor, &old.tenant_id, &old.id, grace, &new).await?;
         self.door.forget();
         Ok(rotated.map(|api_key| (api_key, key)))

@@ -3,7 +3,10 @@
 //! Schemas only grow (expand, migrate, contract), so a replica of the version before keeps working beside a new one: a
 //! migration it does not know is no error. One that it knows and that was changed since is.
 
-use std::fs::OpenOptions;
+use std::{
+    fs::{File, OpenOptions},
+    io,
+};
 
 use refinery_core::{Migration, Runner};
 
@@ -34,7 +37,7 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
             // SQLite locks one transaction at a time; a file lock covers the whole list, between processes too.
             let path = sqlite.path().with_extension("migrate.lock");
             let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-            let file = open.and_then(|file| file.lock().map(|()| file)).map_err(|error| Error::Open(path, error))?;
+            let file = open.and_then(locked).map_err(|error| Error::Open(path, error))?;
             let mut connection = sqlite.connection()?;
             for set in sets {
                 let report = runner(set.name, set.sqlite)?.run(&mut connection)?;
@@ -44,7 +47,10 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
         }
         Database::Postgres(postgres) => {
             let mut client = postgres.client().await?;
-            client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+            if !client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
+                tracing::info!("Waiting for another process to migrate the schema.");
+                client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+            }
             let outcome = async {
                 for set in sets {
                     let report = runner(set.name, set.postgres)?.run_async(&mut **client).await?;
@@ -58,6 +64,14 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
         }
     }
     Ok(applied)
+}
+
+fn locked(file: File) -> io::Result<File> {
+    if file.try_lock().is_err() {
+        tracing::info!("Waiting for another process to migrate the schema.");
+        file.lock()?;
+    }
+    Ok(file)
 }
 
 fn runner(set: &str, migrations: &[(&str, &str)]) -> Result<Runner, Error> {

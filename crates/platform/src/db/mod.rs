@@ -14,6 +14,7 @@ mod tests;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::http::StatusCode;
@@ -112,6 +113,8 @@ pub enum Error {
     Closed,
     #[error("PostgreSQL failed")]
     Postgres(#[from] tokio_postgres::Error),
+    #[error("PostgreSQL did not answer within {0:?}")]
+    Deadline(Duration),
     #[error("no connection to PostgreSQL")]
     Pool(#[from] deadpool_postgres::PoolError),
     #[error("the pool of PostgreSQL connections could not be built")]
@@ -129,7 +132,7 @@ impl Error {
             Error::Postgres(error) => {
                 error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
             }
-            Error::Pool(_) => true,
+            Error::Pool(_) | Error::Deadline(_) => true,
             Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(_) => false,
         }
     }

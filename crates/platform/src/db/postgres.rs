@@ -15,6 +15,8 @@ use crate::config::Invalid;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Below server.request_timeout, so that the caller hears of the database and not of us.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct Config {
@@ -125,6 +127,17 @@ impl Postgres {
         let postgres = Postgres { pool };
         drop(postgres.client().await?);
         Ok(postgres)
+    }
+
+    /// Runs `work` with a connection. After the deadline both are given up: a connection that stalls in the middle of a
+    /// query would hold up whoever gets it next.
+    pub(super) async fn within<T>(&self, work: impl AsyncFnOnce(&mut Object) -> Result<T, Error>) -> Result<T, Error> {
+        let mut client = self.client().await?;
+        let outcome = tokio::time::timeout(QUERY_TIMEOUT, work(&mut client)).await;
+        outcome.unwrap_or_else(|_| {
+            drop(Object::take(client));
+            Err(Error::Deadline(QUERY_TIMEOUT))
+        })
     }
 
     /// A connection out of the pool; it goes back when dropped.

@@ -128,7 +128,7 @@ impl Database {
     pub async fn fetch(&self, step: Step) -> Result<Vec<Row>, Error> {
         match self {
             Database::Sqlite(sqlite) => sqlite.read(move |connection| run_sqlite(connection, &step)).await,
-            Database::Postgres(postgres) => run_postgres(&postgres.client().await?, &step).await,
+            Database::Postgres(postgres) => postgres.within(async |client| run_postgres(client, &step).await).await,
         }
     }
 
@@ -152,20 +152,26 @@ impl Database {
                 }
             }
             Database::Postgres(postgres) => {
-                let mut client = postgres.client().await?;
-                let transaction = client.transaction().await?;
-                let mut answers = [const { Vec::new() }; N];
-                for (step, answer) in steps.iter().zip(&mut answers) {
-                    *answer = run_postgres(&transaction, step).await?;
-                    if step.must_match && answer.is_empty() {
-                        return Ok(None);
-                    }
-                }
-                transaction.commit().await?;
-                Ok(Some(answers))
+                postgres.within(async |client| transact_postgres(client, &steps).await).await
             }
         }
     }
+}
+
+async fn transact_postgres<const N: usize>(
+    client: &mut deadpool_postgres::Object,
+    steps: &[Step; N],
+) -> Result<Option<[Vec<Row>; N]>, Error> {
+    let transaction = client.transaction().await?;
+    let mut answers = [const { Vec::new() }; N];
+    for (step, answer) in steps.iter().zip(&mut answers) {
+        *answer = run_postgres(&transaction, step).await?;
+        if step.must_match && answer.is_empty() {
+            return Ok(None);
+        }
+    }
+    transaction.commit().await?;
+    Ok(Some(answers))
 }
 
 fn run_sqlite(connection: &rusqlite::Connection, step: &Step) -> rusqlite::Result<Vec<Row>> {

@@ -159,6 +159,20 @@ async fn grace_never_makes_a_key_live_longer() {
 }
 
 #[tokio::test]
+async fn a_rotated_key_lives_as_long_as_the_one_before_was_made_to() {
+    each_store(async |store| {
+        let tenancy =
+            crate::Tenancy::new(&crate::config::Doors::Dev, store.0.clone(), platform::shutdown::Tasks::new());
+        for ttl in [None, Some(DAY)] {
+            let (old, _) = tenancy.create_key("admin", "default", "test", &[Scope::KeysRead], ttl).await.unwrap();
+            let (new, _) = tenancy.rotate_key("admin", &old, DAY).await.unwrap().unwrap();
+            assert_eq!(new.expires_at.map(|end| end - new.created_at), ttl.map(|ttl| ttl.try_into().unwrap()));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_expired_or_revoked_key_cannot_be_rotated_back_to_life() {
     each_store(async |store| {
         let (expired, _) = make(&store, Some(Duration::ZERO)).await;
