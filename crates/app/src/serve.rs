@@ -14,6 +14,7 @@ use platform::{
     shutdown::Tasks,
     telemetry::{self, Telemetry},
 };
+use rustix::process::Resource;
 use tenancy::{MasterKeyError, Tenancy, config::Doors, vault::Vault};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,6 +32,7 @@ const PRESENT: &[Role] = &[Role::Api, Role::Worker];
 
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
+    allow_many_files();
     let listeners = Listeners::bind(config).await?;
     let (database, vault) = open(config).await?;
     let tasks = Tasks::new();
@@ -43,6 +45,15 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     drain(config, signals, &tasks, telemetry).await;
     shared.shutdown().await;
     Ok(())
+}
+
+/// Every connection is an open file, and the usual soft limit of 1,024 is soon reached.
+fn allow_many_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "The limit of open files could not be raised.");
+    }
 }
 
 struct Listeners {
