@@ -1,6 +1,6 @@
 //! What can go wrong in dispatch, and the status each becomes.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use axum::http::StatusCode;
 use platform::{config::Invalid, db, http_client::Refused, problem::Problem};
@@ -17,6 +17,10 @@ pub enum Error {
     Vault(#[from] tenancy::vault::Error),
     #[error("a limit is refused")]
     Gate(#[from] gate::Error),
+    #[error(
+        "another worker delivers from {0} already: stop it, or set database.url to a PostgreSQL, which serves any number of workers"
+    )]
+    SecondWorker(PathBuf),
     #[error("the batch it was in failed: {0}")]
     Batch(Arc<Error>),
     #[error("too much waits to be written")]
@@ -56,7 +60,7 @@ impl From<Error> for Problem {
             }
             Error::Busy => Problem::unavailable("busy", "too many events wait to be written; try again", 1),
             Error::Closed => Problem::unavailable("shutting_down", "this replica is shutting down; try another", 1),
-            Error::Batch(_) | Error::Vault(_) | Error::Gate(_) => Problem::internal(&error),
+            Error::Batch(_) | Error::Vault(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),
         }
     }
 }

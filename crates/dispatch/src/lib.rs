@@ -32,7 +32,7 @@ use self::{
     catalog::Catalog,
     error::Error,
     intake::Intake,
-    store::{Lease, Store},
+    store::{Lease, OnlyWorker, Store},
     worker::{Deps, Worker},
 };
 pub use self::{config::Config, http::routes, store::MIGRATIONS};
@@ -62,6 +62,7 @@ struct Inner {
     intake: Intake,
     worker: Option<Worker>,
     allow_private: bool,
+    _only_worker: Option<OnlyWorker>,
 }
 
 impl Dispatch {
@@ -75,6 +76,7 @@ impl Dispatch {
         catalog.follow(tasks);
         // Derived, never set by hand: two processes with one name would fence each other.
         let lease = Lease { owner: id::new("wrk").into(), length: config.lease };
+        let only_worker = if is_worker { Some(store.begin_work().await?) } else { None };
         let worker = is_worker.then(|| {
             let deps = Deps {
                 store: store.clone(),
@@ -87,7 +89,8 @@ impl Dispatch {
             Worker::start(deps, tasks)
         });
         let intake = Intake::start(store.clone(), catalog.clone(), worker.clone(), lease, &config, tasks);
-        let dispatch = Dispatch { inner: Arc::new(Inner { config, store, catalog, intake, worker, allow_private }) };
+        let inner = Inner { config, store, catalog, intake, worker, allow_private, _only_worker: only_worker };
+        let dispatch = Dispatch { inner: Arc::new(inner) };
         dispatch.keep_up(tasks);
         Ok(dispatch)
     }

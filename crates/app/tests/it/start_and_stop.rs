@@ -49,7 +49,7 @@ fn sigterm_ends_it_with_code_0_and_leaves_nothing_behind() {
         .filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm"))
         .collect();
     left.sort();
-    assert_eq!(left, ["master.key", "tidegate.db", "tidegate.migrate.lock"]);
+    assert_eq!(left, ["master.key", "tidegate.db", "tidegate.migrate.lock", "tidegate.worker.lock"]);
     let mode = fs::metadata(ended.folder().join("data/master.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the master key is its owner's alone");
 }

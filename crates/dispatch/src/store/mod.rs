@@ -3,6 +3,7 @@
 //! This file is the hot path, the same four operations on both databases: take events in, claim what is due, record
 //! outcomes, give leases back. Each is one batch and one commit. `records` is everything else.
 
+mod only_worker;
 mod postgres;
 pub mod records;
 mod sqlite;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use platform::db::{Database, Error, Migrations};
 use time::OffsetDateTime;
 
+pub use self::only_worker::OnlyWorker;
 use crate::delivery::Status;
 
 /// The schema of this crate.
