@@ -5,6 +5,7 @@
 mod bad_config;
 mod commands;
 mod dev_mode;
+mod dispatch;
 mod health;
 mod hostile;
 mod key_commands;

@@ -1,0 +1,86 @@
+//! Bar 1, short form: `kill -9` at random moments of a run at full speed. Nothing accepted is lost, everything ends, and
+//! only what was in flight at a kill may arrive twice.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use serde_json::json;
+use testkit::{need, receiver::Receiver};
+
+use super::{
+    LATER, addrs, assert_repeats_are_equal, replica, send_until_accepted, statuses, subscribe, wait_for_none,
+    wait_for_subscriptions,
+};
+use crate::support::{Backend, Tidegate};
+
+const EVENTS: usize = 3000;
+const BATCH: usize = 50;
+const KILLS: usize = 5;
+/// Calls of one process at a time, and so what may be in flight when it dies.
+const IN_FLIGHT: usize = 32;
+const SEED: u64 = 20_261_115;
+
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+}
+
+/// Kills a random process of the fleet whenever one more random number of requests has arrived, and starts it again.
+fn kill_at_random(fleet: &mut Vec<Tidegate>, receiver: &Receiver) {
+    let mut random = Random(SEED);
+    let mut moments: Vec<usize> = (0..KILLS).map(|_| 100 + random.below(EVENTS - 200)).collect();
+    moments.sort_unstable();
+    for moment in moments {
+        receiver.received_blocking(moment, LATER);
+        let victim = fleet.remove(random.below(fleet.len()));
+        fleet.push(victim.kill().start());
+    }
+}
+
+/// Returns how many arrived twice.
+fn run(backend: &Backend, size: usize) -> usize {
+    let receiver = Receiver::start();
+    let mut fleet: Vec<Tidegate> = (0..size).map(|_| replica(backend).start()).collect();
+    let all = addrs(&fleet);
+    subscribe(all[0], &receiver.url("/"), json!({"max_concurrency": IN_FLIGHT}));
+    all.iter().for_each(|addr| wait_for_subscriptions(*addr, 1));
+
+    let turn = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for producer in 0..2 {
+            let (all, turn) = (&all, &turn);
+            scope.spawn(move || {
+                for start in (producer * BATCH..EVENTS).step_by(2 * BATCH) {
+                    let addr = || all[turn.fetch_add(1, Ordering::Relaxed) % all.len()];
+                    send_until_accepted(start..start + BATCH, addr);
+                }
+            });
+        }
+        kill_at_random(&mut fleet, &receiver);
+    });
+    wait_for_none(all[0], &["pending", "processing", "retrying", "throttled"]);
+    let arrived = receiver.count();
+    assert_eq!(receiver.distinct(), EVENTS, "lost");
+    assert_eq!(statuses(all[0]), [("delivered".to_owned(), EVENTS)].into());
+    assert!(arrived - EVENTS <= KILLS * IN_FLIGHT, "{} arrived twice", arrived - EVENTS);
+    assert_repeats_are_equal(&receiver);
+    arrived - EVENTS
+}
+
+#[test]
+fn nothing_is_lost_when_the_process_is_killed_on_sqlite() {
+    println!("{} of {EVENTS} twice after {KILLS} kills", run(&Backend::Sqlite, 1));
+}
+
+#[test]
+fn nothing_is_lost_when_workers_are_killed_on_postgres() {
+    let postgres = need!(testkit::postgres());
+    println!("{} of {EVENTS} twice after {KILLS} kills", run(&Backend::Postgres(postgres), 3));
+}
