@@ -41,5 +41,5 @@ down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
 
 bench: ## Print the tables of docs/performance.md, measured here
 	@scripts/install build test
-	@cargo build --release -p tidegate --features bench
-	@cargo run --quiet -p testkit --bin servers -- with -- cargo run --quiet --release -p tidegate --features bench -- bench gate
+	@cargo build --release -p tidegate
+	@cargo run --quiet -p testkit --bin servers -- with -- sh -c 'REDIS_URL=$$TESTKIT_REDIS exec cargo run --quiet --release -p tidegate -- bench gate'

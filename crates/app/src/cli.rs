@@ -46,6 +46,10 @@ Examples:
     /// Check the configuration, or print it as it will be used
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Measure, and print the tables of docs/performance.md
+    #[cfg(feature = "bench")]
+    #[command(subcommand)]
+    Bench(Bench),
     /// Print the OpenAPI document of the HTTP API
     Openapi,
     /// Print completions for a shell
@@ -96,6 +100,20 @@ pub(crate) struct Serve {
     /// What this process does, separated by commas [default: all]
     #[arg(long, value_name = "ROLES", value_delimiter = ',')]
     pub roles: Vec<Role>,
+}
+
+#[cfg(feature = "bench")]
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// The gate: memory against governor, Redis against its own bare speed, and what was admitted too much or too little
+    ///
+    /// Measures memory alone where no Redis is configured. Use a release build, and a Redis that serves nothing else. Keys
+    /// are made under a prefix of their own and removed.
+    #[command(after_help = "\
+Examples:
+  make bench                                                   starts a Redis of its own
+  REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench gate      yours")]
+    Gate(Source),
 }
 
 #[derive(Subcommand)]

@@ -11,6 +11,8 @@ use platform::{
     db::{self, Database},
 };
 
+#[cfg(feature = "bench")]
+use crate::cli::Bench;
 use crate::{
     api,
     cli::{Cli, Command, ConfigCommand, Source},
@@ -28,6 +30,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
             print("The configuration is good.\n")
         }
         Command::Config(ConfigCommand::Print(source)) => print(&source.layers()?.print()),
+        #[cfg(feature = "bench")]
+        Command::Bench(Bench::Gate(source)) => bench_gate(&source).await,
         Command::Openapi => print(&api::document().to_pretty_json().context("the document is JSON")?),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -54,6 +58,14 @@ fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("could not write to standard output"),
         _ => Ok(()),
     }
+}
+
+#[cfg(feature = "bench")]
+async fn bench_gate(source: &Source) -> anyhow::Result<()> {
+    let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
+    let options = gate::bench::Options { redis_url, ..gate::bench::Options::default() };
+    gate::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
+    Ok(())
 }
 
 async fn migrate(source: &Source) -> anyhow::Result<()> {
