@@ -11,14 +11,17 @@ use super::{Options, Row};
 use crate::limiter::{Algorithm, Memory, Policy};
 use crate::{Clock, Key};
 
-const KEYS: usize = 10_000;
+/// Few enough for the processor's cache, and more than it holds.
+const KEYS: [usize; 2] = [10_000, 100_000];
 const PER_SECOND: u32 = 1_000_000;
 const HOT_PER_SECOND: u32 = 1_000;
 
 pub(super) fn measure(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
-    for threads in [1, 2] {
-        rows.extend(against_governor(options, threads));
+    for count in KEYS {
+        for threads in [1, 2] {
+            rows.extend(against_governor(options, count, threads));
+        }
     }
     rows.push(hot_key(options));
     rows.push(bytes_per_key(options));
@@ -33,10 +36,10 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("tenant-{}:user-{n}", n % 97)).collect()
 }
 
-fn against_governor(options: &Options, threads: usize) -> [Row; 2] {
-    let names = Arc::new(keys(KEYS));
+fn against_governor(options: &Options, count: usize, threads: usize) -> [Row; 2] {
+    let names = Arc::new(keys(count));
     let ours: Arc<Vec<Key>> = Arc::new(names.iter().map(|name| Key::new(name).expect("a short key")).collect());
-    let gcra = Memory::new(KEYS * 2, Clock::System);
+    let gcra = Memory::new(count * 2, Clock::System);
     let quota = Quota::per_second(NonZeroU32::new(PER_SECOND).unwrap_or(NonZeroU32::MIN));
     let peer: Arc<DefaultKeyedRateLimiter<String>> = Arc::new(RateLimiter::keyed(quota));
     let (mut our_turns, mut peer_turns) = (Vec::new(), Vec::new());
@@ -47,7 +50,7 @@ fn against_governor(options: &Options, threads: usize) -> [Row; 2] {
             threads,
             || {
                 let (gcra, ours, policy) = (gcra.clone(), ours.clone(), policy(PER_SECOND));
-                move |n| gcra.check(&ours[scatter(n)], &policy, 1).is_allowed()
+                move |n| gcra.check(&ours[scatter(n, count)], &policy, 1).is_allowed()
             },
             turn,
         ));
@@ -55,14 +58,14 @@ fn against_governor(options: &Options, threads: usize) -> [Row; 2] {
             threads,
             || {
                 let (peer, names) = (peer.clone(), names.clone());
-                move |n| peer.check_key(&names[scatter(n)]).is_ok()
+                move |n| peer.check_key(&names[scatter(n, count)]).is_ok()
             },
             turn,
         ));
     }
     let (ours, theirs) = (best(our_turns), best(peer_turns));
     let times = ours.per_second() / theirs.per_second();
-    let name = |who: &str| format!("{who}, {KEYS} keys, {threads} thread{}", if threads == 1 { "" } else { "s" });
+    let name = |who: &str| format!("{who}, {count} keys, {threads} thread{}", if threads == 1 { "" } else { "s" });
     let row = |who: &str, turn: &Turn, against| Row {
         what: name(who),
         figure: turn.per_second(),
@@ -78,8 +81,8 @@ fn against_governor(options: &Options, threads: usize) -> [Row; 2] {
 }
 
 /// A different order on every thread and turn would only add noise: all walk the keys in the same scattered way.
-fn scatter(n: u64) -> usize {
-    usize::try_from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).unwrap_or(0) % KEYS
+fn scatter(n: u64, count: usize) -> usize {
+    usize::try_from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).unwrap_or(0) % count
 }
 
 fn on_threads<O>(threads: usize, make: impl Fn() -> O, time: Duration) -> Turn
