@@ -4,22 +4,6 @@
 //! frees the permit and reports to the circuit in one more. A pass that is dropped counts as ignored and frees its
 //! permit; one whose process was killed frees it when its lease ends.
 //!
-//! ```
-//! # use std::{num::NonZeroU64, time::Duration};
-//! # use gate::{Backend, Key, breaker, limiter, semaphore, gate::{Entry, Gate, Outcome, Policy}};
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
-//! let gate = Gate::new(&Backend::memory());
-//! let policy = Policy::default()
-//!     .rate(limiter::Policy::new(limiter::Algorithm::SlidingLog, 100, Duration::from_secs(1))?)
-//!     .circuit(breaker::Policy::default())
-//!     .concurrency(semaphore::Policy::new(10, Duration::from_secs(30))?);
-//! match gate.enter(&Key::new("api.example.com")?, &policy, NonZeroU64::MIN).await {
-//!     Entry::Pass(pass) => pass.exit(Outcome::Success).await,
-//!     Entry::Refused(refused) => println!("{:?}, again in {:?}", refused.by, refused.retry_after),
-//! }
-//! # Ok(()) }
-//! ```
-//!
 //! # Without Redis
 //! Each process decides with its share of the rate and of the permits and with a circuit of its own; see the three
 //! primitives. An answer that came too late is not believed: its permit is given back, its charge stays.
@@ -82,6 +66,22 @@ pub enum By {
 }
 
 /// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+///
+/// ```
+/// # use std::{num::NonZeroU64, time::Duration};
+/// # use gate::{Backend, Key, breaker, limiter, semaphore, gate::{Entry, Gate, Outcome, Policy}};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+/// let gate = Gate::new(&Backend::memory());
+/// let policy = Policy::default()
+///     .rate(limiter::Policy::new(limiter::Algorithm::SlidingLog, 100, Duration::from_secs(1))?)
+///     .circuit(breaker::Policy::default())
+///     .concurrency(semaphore::Policy::new(10, Duration::from_secs(30))?);
+/// match gate.enter(&Key::new("api.example.com")?, &policy, NonZeroU64::MIN).await {
+///     Entry::Pass(pass) => pass.exit(Outcome::Success).await,
+///     Entry::Refused(refused) => println!("{:?}, again in {:?}", refused.by, refused.retry_after),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Gate {
     inner: Arc<Inner>,

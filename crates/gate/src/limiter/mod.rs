@@ -1,16 +1,5 @@
 //! Limiter: at most so much per time, for the whole fleet.
 //!
-//! ```
-//! # use std::{num::NonZeroU64, time::Duration};
-//! # use gate::{Backend, Key, limiter::{Algorithm, Limiter, Policy}};
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
-//! let limiter = Limiter::new(&Backend::memory());
-//! let policy = Policy::new(Algorithm::Gcra, 2, Duration::from_secs(1))?;
-//! let user = Key::new("user-7")?;
-//! assert!(limiter.check(&user, &policy, NonZeroU64::MIN).await.is_allowed());
-//! # Ok(()) }
-//! ```
-//!
 //! # Without Redis
 //! Each process admits its share, limit ÷ live replicas, from where the fleet last stood: together they stay within the
 //! limit and one call per replica; uneven traffic gets less. When an emptied Redis returns, one more burst may pass.
@@ -51,6 +40,17 @@ use crate::{Clock, Error, Key};
 const MOST_LIMITS: usize = 16;
 
 /// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
+///
+/// ```
+/// # use std::{num::NonZeroU64, time::Duration};
+/// # use gate::{Backend, Key, limiter::{Algorithm, Limiter, Policy}};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), gate::Error> {
+/// let limiter = Limiter::new(&Backend::memory());
+/// let policy = Policy::new(Algorithm::Gcra, 2, Duration::from_secs(1))?;
+/// let user = Key::new("user-7")?;
+/// assert!(limiter.check(&user, &policy, NonZeroU64::MIN).await.is_allowed());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Limiter {
     shared: Option<RedisLimiter>,
