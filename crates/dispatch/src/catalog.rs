@@ -15,14 +15,14 @@ use std::{
 
 use axum::http::{HeaderName, HeaderValue};
 use parking_lot::RwLock;
-use platform::{config::Invalid, db, http_client::Target, secret::Secret, shutdown::Tasks};
+use platform::{config::Invalid, db, http_client::Target, id, secret::Secret, shutdown::Tasks};
 use tenancy::vault::{Place, Vault};
 
 use crate::{
-    delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningSecret},
+    delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
     error::Error,
     guard::Guarded,
-    model::{Ordering, Settings},
+    model::{Ordering, Settings, Signatures},
     store::{
         Store,
         records::{SealedSecret, SubscriptionRow},
@@ -35,6 +35,8 @@ pub const REFRESH: Duration = Duration::from_millis(500);
 const REMEMBERED_TYPES: usize = 10_000;
 /// The row of `subscription_secrets` that holds custom headers, which may carry the receiver's credentials.
 const HEADERS: &str = "headers";
+/// Rows of `subscription_secrets` that hold private keys for `v1a`.
+const KEY_PREFIX: &str = "sgk";
 
 /// One subscription, compiled.
 pub struct Endpoint {
@@ -183,9 +185,15 @@ impl Catalog {
         self.seal(tenant, subscription, HEADERS, &Secret::new(json))
     }
 
-    pub async fn headers(&self, tenant: &str, subscription: &str) -> Result<BTreeMap<String, String>, Error> {
+    /// A fresh private key for `v1a`, sealed.
+    pub fn seal_new_key(&self, tenant: &str, subscription: &str) -> SealedSecret {
+        self.seal(tenant, subscription, &id::new(KEY_PREFIX), SigningKey::generate().text())
+    }
+
+    /// What a subscription's rows hide.
+    pub async fn secrets(&self, tenant: &str, subscription: &str) -> Result<OpenSecrets, Error> {
         let secrets = self.inner.store.secrets(tenant, subscription).await?;
-        Ok(open_secrets(&self.inner.vault, tenant, subscription, &secrets)?.headers)
+        open_secrets(&self.inner.vault, tenant, subscription, &secrets)
     }
 }
 
@@ -193,9 +201,17 @@ fn place(subscription: &str, id: &str) -> String {
     format!("subscription/{subscription}/{id}")
 }
 
-struct OpenSecrets {
+/// A subscription's secrets, opened.
+pub struct OpenSecrets {
     signing: Vec<SigningSecret>,
-    headers: BTreeMap<String, String>,
+    keys: Vec<SigningKey>,
+    pub headers: BTreeMap<String, String>,
+}
+
+impl OpenSecrets {
+    pub fn public_keys(&self) -> Vec<String> {
+        self.keys.iter().map(SigningKey::public_key).collect()
+    }
 }
 
 fn open_secrets(
@@ -204,11 +220,13 @@ fn open_secrets(
     subscription: &str,
     secrets: &[SealedSecret],
 ) -> Result<OpenSecrets, Error> {
-    let mut opened = OpenSecrets { signing: Vec::new(), headers: BTreeMap::new() };
+    let mut opened = OpenSecrets { signing: Vec::new(), keys: Vec::new(), headers: BTreeMap::new() };
     for secret in secrets {
         let text = vault.open(Place { tenant, row: &place(subscription, &secret.id) }, &secret.sealed)?;
         if secret.id == HEADERS {
             opened.headers = serde_json::from_str(text.expose()).unwrap_or_default();
+        } else if secret.id.starts_with(KEY_PREFIX) {
+            opened.keys.push(SigningKey::parse("signing_key", text.expose())?);
         } else {
             opened.signing.push(SigningSecret::parse("secret", text.expose())?);
         }
@@ -217,8 +235,18 @@ fn open_secrets(
 }
 
 fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> Result<Endpoint, Error> {
-    let Settings { url, event_types, filter, rate_limit, max_concurrency, timeout, retry_schedule, ordering, .. } =
-        &row.settings;
+    let Settings {
+        url,
+        event_types,
+        filter,
+        rate_limit,
+        max_concurrency,
+        timeout,
+        retry_schedule,
+        ordering,
+        signatures,
+        ..
+    } = &row.settings;
     Ok(Endpoint {
         id: row.id.as_str().into(),
         tenant: row.tenant.as_str().into(),
@@ -226,7 +254,7 @@ fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> 
         matcher: Matcher::parse("event_types", event_types)?,
         filter: filter.as_ref().map(|filter| Filter::new("filter", filter.clone())).transpose()?,
         headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
-        signer: Signer::new(secrets.signing, Vec::new())?,
+        signer: Signer::new(secrets.signing, if *signatures == Signatures::Both { secrets.keys } else { Vec::new() })?,
         retry: RetryPolicy::new(retry_schedule.clone()),
         timeout: timeout.0,
         ordering: *ordering,

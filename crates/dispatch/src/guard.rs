@@ -19,6 +19,7 @@ const PERMIT_LEASE: Duration = Duration::from_secs(10);
 pub struct Guarded {
     pub key: Key,
     pub policy: Policy,
+    pub rate: limiter::Policy,
 }
 
 impl Guarded {
@@ -29,6 +30,6 @@ impl Guarded {
             .rate(rate)
             .circuit(breaker::Policy::default())
             .concurrency(semaphore::Policy::new(max_concurrency, PERMIT_LEASE)?);
-        Ok(Guarded { key: Key::new(format!("{tenant}/{subscription}"))?, policy })
+        Ok(Guarded { key: Key::new(format!("{tenant}/{subscription}"))?, policy, rate })
     }
 }

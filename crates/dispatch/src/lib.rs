@@ -61,6 +61,7 @@ struct Inner {
     catalog: Catalog,
     intake: Intake,
     worker: Option<Worker>,
+    gate: Gate,
     allow_private: bool,
     _only_worker: Option<OnlyWorker>,
 }
@@ -82,14 +83,14 @@ impl Dispatch {
                 store: store.clone(),
                 catalog: catalog.clone(),
                 client,
-                gate,
+                gate: gate.clone(),
                 lease: lease.clone(),
                 config: config.clone(),
             };
             Worker::start(deps, tasks)
         });
         let intake = Intake::start(store.clone(), catalog.clone(), worker.clone(), lease, &config, tasks);
-        let inner = Inner { config, store, catalog, intake, worker, allow_private, _only_worker: only_worker };
+        let inner = Inner { config, store, catalog, intake, worker, gate, allow_private, _only_worker: only_worker };
         let dispatch = Dispatch { inner: Arc::new(inner) };
         dispatch.keep_up(tasks);
         Ok(dispatch)
@@ -129,6 +130,10 @@ impl Dispatch {
 
     pub(crate) fn intake(&self) -> &Intake {
         &self.inner.intake
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.inner.gate
     }
 
     pub(crate) fn allows_private(&self) -> bool {

@@ -37,6 +37,21 @@ pub struct Settings {
     /// Waits between attempts.
     pub retry_schedule: RetrySchedule,
     pub ordering: Ordering,
+    /// How calls are signed: `v1` (HMAC) always, `v1a` (Ed25519) too where it is asked for.
+    #[serde(default)]
+    pub signatures: Signatures,
+}
+
+/// How calls are signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Signatures {
+    /// With the shared secret.
+    #[default]
+    #[serde(rename = "v1")]
+    Symmetric,
+    /// With the shared secret and a private key whose public half receivers may know.
+    #[serde(rename = "v1+v1a")]
+    Both,
 }
 
 /// Whether deliveries may overtake each other.
@@ -79,6 +94,10 @@ pub struct Subscription {
     #[serde(with = "time::serde::rfc3339")]
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: OffsetDateTime,
+    /// What `v1a` signatures are verified with; no secret.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(example = json!(["whpk_…"]))]
+    pub public_keys: Vec<String>,
     /// The signing secret: shown when it is made, never again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "whsec_…")]

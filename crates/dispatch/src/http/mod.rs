@@ -16,6 +16,7 @@ pub fn routes() -> OpenApiRouter<Dispatch> {
         .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
         .routes(routes!(subscriptions::rotate_secret))
         .routes(routes!(subscriptions::test))
+        .routes(routes!(subscriptions::gate))
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::attempts))

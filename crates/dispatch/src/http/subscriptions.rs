@@ -22,7 +22,7 @@ use crate::{
     error::Error,
     guard::Guarded,
     intake::EventIn,
-    model::{Event, Ordering, Settings, Subscription},
+    model::{Event, Ordering, Settings, Signatures, Subscription},
     store::records::SubscriptionRow,
 };
 
@@ -55,6 +55,7 @@ pub(super) struct SubscriptionIn {
     timeout: Option<Span>,
     retry_schedule: Option<RetrySchedule>,
     ordering: Option<Ordering>,
+    signatures: Option<Signatures>,
     enabled: Option<bool>,
     /// Your own signing secret (`whsec_…`); made here if absent. Only when creating.
     secret: Option<String>,
@@ -80,6 +81,7 @@ impl SubscriptionIn {
             timeout: self.timeout.unwrap_or(settings.timeout),
             retry_schedule: self.retry_schedule.clone().unwrap_or(settings.retry_schedule),
             ordering: self.ordering.unwrap_or(settings.ordering),
+            signatures: self.signatures.unwrap_or(settings.signatures),
         };
         Target::parse(&settings.url, allow_private)?;
         Matcher::parse("event_types", &settings.event_types)?;
@@ -123,6 +125,7 @@ fn defaults() -> Settings {
         timeout: Span(Settings::DEFAULT_TIMEOUT),
         retry_schedule: RetrySchedule::default(),
         ordering: Ordering::None,
+        signatures: Signatures::Symmetric,
     }
 }
 
@@ -166,9 +169,8 @@ pub(super) async fn create(
         }
         error.into()
     })?;
-    catalog.refresh().await?;
-    let shown = Subscription { secret: Some(secret.text().expose().to_owned()), ..shown(row, &headers) };
-    Ok((StatusCode::CREATED, Json(shown)))
+    let shown = show(&dispatch, tenant, row).await?;
+    Ok((StatusCode::CREATED, Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown })))
 }
 
 /// List subscriptions
@@ -183,8 +185,7 @@ pub(super) async fn list(
     let rows = dispatch.store().subscriptions(&caller.tenant, page.after.as_deref(), limit + 1).await?;
     let mut data = Vec::with_capacity(rows.len());
     for row in rows {
-        let headers = dispatch.catalog().headers(&caller.tenant, &row.id).await?;
-        data.push(shown(row, &headers));
+        data.push(shown(&dispatch, &caller.tenant, row).await?);
     }
     Ok(Json(Page::from_rows(data, limit, |subscription| &subscription.id)))
 }
@@ -199,8 +200,7 @@ pub(super) async fn get(
 ) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchRead)?;
     let row = found(&dispatch, &caller, &id).await?;
-    let headers = dispatch.catalog().headers(&caller.tenant, &id).await?;
-    Ok(Json(shown(row, &headers)))
+    shown(&dispatch, &caller.tenant, row).await.map(Json)
 }
 
 /// Change a subscription, pause it (`enabled: false`) or resume it
@@ -222,15 +222,14 @@ pub(super) async fn update(
     let tenant = &*caller.tenant;
     let headers = match change.checked_headers()? {
         Some(headers) => headers.clone(),
-        None => dispatch.catalog().headers(tenant, &id).await?,
+        None => dispatch.catalog().secrets(tenant, &id).await?.headers,
     };
     let sealed = dispatch.catalog().seal_headers(tenant, &id, &headers);
     let enabled = change.enabled.unwrap_or(row.enabled);
     let updated = dispatch.store().update_subscription(tenant, &id, &settings, enabled, &sealed).await?;
     let row = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
-    dispatch.catalog().refresh().await?;
     dispatch.wake();
-    Ok(Json(shown(row, &headers)))
+    show(&dispatch, tenant, row).await.map(Json)
 }
 
 /// Delete a subscription
@@ -268,9 +267,8 @@ pub(super) async fn rotate_secret(
     if !dispatch.store().rotate_secret(tenant, &id, &sealed, OVERLAP).await? {
         return Err(Problem::not_found("subscription", &id));
     }
-    dispatch.catalog().refresh().await?;
-    let headers = dispatch.catalog().headers(tenant, &id).await?;
-    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown(row, &headers) }))
+    let shown = show(&dispatch, tenant, row).await?;
+    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }))
 }
 
 /// Send a test event to this subscription alone
@@ -299,23 +297,83 @@ pub(super) async fn test(
     Ok((StatusCode::ACCEPTED, Json(event)))
 }
 
+/// What the limits of a subscription let through right now, over the whole fleet.
+#[derive(serde::Serialize, ToSchema)]
+pub(super) struct GateView {
+    /// `closed` lets calls pass, `open` does not, `half_open` lets a few find out.
+    #[schema(example = "closed")]
+    circuit: &'static str,
+    /// Failures in a row.
+    failures: u32,
+    /// Until the circuit lets the next call try.
+    retry_after_ms: u64,
+    /// Calls that run now.
+    calls: u32,
+    max_concurrency: u32,
+    rate_limit: u32,
+    /// Calls left in the present second.
+    rate_remaining: u64,
+    /// Redis does not answer; this is what this replica knows.
+    degraded: bool,
+}
+
+/// Look at a subscription's gate
+#[utoipa::path(get, path = "/v1/subscriptions/{subscription}/gate", tag = "subscriptions", responses(
+    (status = 200, body = GateView), (status = 404, body = Problem)))]
+pub(super) async fn gate(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<GateView>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let endpoint =
+        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let (gate, key) = (dispatch.gate(), &endpoint.guarded.key);
+    let circuit = gate.breaker().view(key).await;
+    let rate = gate.limiter().peek(key, &endpoint.guarded.rate, std::num::NonZeroU64::MIN).await;
+    Ok(Json(GateView {
+        circuit: circuit.state.name(),
+        failures: circuit.failures,
+        retry_after_ms: u64::try_from(circuit.retry_after.as_millis()).unwrap_or(u64::MAX),
+        calls: gate.semaphore().held(key).await,
+        max_concurrency: endpoint.max_concurrency,
+        rate_limit: endpoint.rate_limit,
+        rate_remaining: rate.remaining,
+        degraded: circuit.degraded || rate.degraded,
+    }))
+}
+
 async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
     let row = dispatch.store().subscription(&caller.tenant, id).await?;
     row.ok_or_else(|| Problem::not_found("subscription", id))
 }
 
-fn shown(row: SubscriptionRow, headers: &BTreeMap<String, String>) -> Subscription {
-    Subscription {
+/// After a change: makes the private key that `v1a` needs, brings the catalog up to date, and shows the result.
+async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
+    let catalog = dispatch.catalog();
+    let is_key_missing = catalog.secrets(tenant, &row.id).await?.public_keys().is_empty();
+    if row.settings.signatures == Signatures::Both && is_key_missing {
+        dispatch.store().add_secret(tenant, &row.id, &catalog.seal_new_key(tenant, &row.id)).await?;
+    }
+    catalog.refresh().await?;
+    shown(dispatch, tenant, row).await
+}
+
+async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
+    let secrets = dispatch.catalog().secrets(tenant, &row.id).await?;
+    let is_asymmetric = row.settings.signatures == Signatures::Both;
+    Ok(Subscription {
         id: row.id,
         settings: row.settings,
-        headers: headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
+        headers: secrets.headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
         enabled: row.enabled,
         disabled_reason: row.disabled_reason,
         failing_since: row.failing_since,
         created_at: row.created_at,
         updated_at: row.updated_at,
+        public_keys: if is_asymmetric { secrets.public_keys() } else { Vec::new() },
         secret: None,
-    }
+    })
 }
 
 fn check_id(id: String) -> Result<String, Problem> {

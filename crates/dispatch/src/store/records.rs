@@ -127,6 +127,12 @@ impl Store {
         Ok(rows.first().map_or(0, |row| row.int("version")))
     }
 
+    /// Keeps one more secret of a subscription.
+    pub async fn add_secret(&self, tenant: &str, id: &str, secret: &SealedSecret) -> Result<(), Error> {
+        let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
+        self.database.transact([bump(), touch, insert_secret(tenant, id, secret)]).await.map(drop)
+    }
+
     /// The secrets that are in force, the newest first.
     pub async fn secrets(&self, tenant: &str, id: &str) -> Result<Vec<SealedSecret>, Error> {
         let rows = self.database.fetch(query!("secrets_of").with([tenant.into(), id.into()])).await?;

@@ -2,6 +2,7 @@
 
 mod fenced;
 mod nothing_lost;
+mod signatures;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
 

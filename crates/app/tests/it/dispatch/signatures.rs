@@ -1,0 +1,48 @@
+//! Receivers that hold only a public key, and operators who look at a gate.
+
+use dispatch::delivery::verify::{PublicKey, Verifier};
+use serde_json::json;
+use testkit::receiver::Receiver;
+
+use super::{LATER, replica, send, subscribe};
+use crate::support::{Backend, Call};
+
+#[test]
+fn a_receiver_with_only_the_public_key_verifies_v1a() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let subscription = subscribe(tidegate.addr(), &receiver.url("/"), json!({"signatures": "v1+v1a"}));
+    let public_key = subscription["public_keys"][0].as_str().unwrap().to_owned();
+    send(tidegate.addr(), json!({"type": "a.b", "data": {"n": 1}}));
+
+    let call = receiver.received_blocking(1, LATER).remove(0);
+    let header = |name: &str| call.header(name).to_owned();
+    let (id, timestamp, signatures) = (header("webhook-id"), header("webhook-timestamp"), header("webhook-signature"));
+    assert_eq!(signatures.split(' ').count(), 2, "{signatures}");
+    let verifier = Verifier { secrets: Vec::new(), public_keys: vec![PublicKey::parse("key", &public_key).unwrap()] };
+    let now = timestamp.parse().unwrap();
+    assert_eq!(verifier.verify(&id, &timestamp, &signatures, &call.body, now), Ok(()));
+    assert!(verifier.verify("other", &timestamp, &signatures, &call.body, now).is_err());
+
+    let path = format!("/v1/subscriptions/{}", subscription["id"].as_str().unwrap());
+    let changed = Call::new("PATCH", &path).json(json!({"signatures": "v1"})).to(tidegate.addr()).expect(200);
+    assert_eq!(changed.get("public_keys"), None);
+    send(tidegate.addr(), json!({"type": "a.b", "data": {"n": 2}}));
+    let call = receiver.received_blocking(2, LATER).remove(1);
+    assert!(!call.header("webhook-signature").contains("v1a,"));
+}
+
+#[test]
+fn a_gate_shows_its_circuit_its_calls_and_what_is_left() {
+    let tidegate = replica(&Backend::Sqlite).start();
+    let subscription =
+        subscribe(tidegate.addr(), "http://127.0.0.1:9/", json!({"rate_limit": 7, "max_concurrency": 3}));
+    let path = format!("/v1/subscriptions/{}/gate", subscription["id"].as_str().unwrap());
+    let gate = Call::get(&path).to(tidegate.addr()).expect(200);
+    assert_eq!(
+        gate,
+        json!({"circuit": "closed", "failures": 0, "retry_after_ms": 0, "calls": 0, "max_concurrency": 3,
+            "rate_limit": 7, "rate_remaining": 7, "degraded": false})
+    );
+    Call::get("/v1/subscriptions/sub_unknown/gate").to(tidegate.addr()).expect_problem(404, "not_found");
+}
