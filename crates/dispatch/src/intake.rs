@@ -3,7 +3,7 @@
 //! Payloads stay as the bytes they came in: they are checked to be JSON, never built into a tree unless a filter asks.
 //! "Accepted" is said after the commit. A delivery that this process can make at once is born leased to it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use platform::{http::parse_json, id, problem::Problem, shutdown::Tasks};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use utoipa::ToSchema;
 
 use crate::{
@@ -26,6 +27,13 @@ use crate::{
 };
 
 const LONGEST_TEXT: usize = 256;
+/// Of events that are read and not yet written, in this process.
+const MOST_MEMORY: usize = 128 << 20;
+/// How long a request waits for memory before it is told to come back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A part of [`MOST_MEMORY`], given back when dropped.
+pub type Memory = OwnedSemaphorePermit;
 
 /// An event as it is sent in.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -56,6 +64,8 @@ pub struct Intake {
     worker: Option<Worker>,
     batcher: Batcher<NewEvent, Accepted>,
     max_event: usize,
+    /// In KiB.
+    memory: Arc<Semaphore>,
 }
 
 impl Intake {
@@ -70,7 +80,15 @@ impl Intake {
         let for_writes = worker.clone();
         let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
         let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
-        Intake { catalog, worker, batcher, max_event: config.max_event }
+        let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
+        Intake { catalog, worker, batcher, max_event: config.max_event, memory }
+    }
+
+    /// Sets memory aside for so many bytes of a request.
+    pub async fn hold(&self, bytes: usize) -> Result<Memory, Error> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let held = tokio::time::timeout(PATIENCE, Arc::clone(&self.memory).acquire_many_owned(kib)).await;
+        held.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)
     }
 
     /// Reads one event, makes it durable, and answers what the caller should know of it.

@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt, stream};
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use http_body_util::BodyExt;
 use platform::{
     http::{Json, Page, PageQuery, Path, Query},
@@ -25,15 +28,15 @@ use crate::{
     Dispatch,
     delivery::{Document, EventType},
     error::Error,
-    intake::EventIn,
+    intake::{EventIn, Memory},
     model::{Delivery, Event},
     store::records::DeliveryFilter,
 };
 
 /// Events of one request that are on their way to the database at a time.
 const AT_ONCE: usize = 2000;
-/// Of one request with many events.
-const LARGEST_BATCH: usize = 64 << 20;
+/// Of one request that is read whole; NDJSON is read line by line and has no such bound.
+const LARGEST_BODY: usize = 8 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<Dispatch> {
     let intake =
@@ -84,13 +87,13 @@ async fn create(
     caller.require(Scope::DispatchWrite)?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.starts_with("application/x-ndjson") || content_type.starts_with("application/jsonl") {
-        return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event)).await;
+        return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event).boxed()).await;
     }
-    let body = http_body_util::Limited::new(body, LARGEST_BATCH).collect().await.map_err(|_| too_large())?.to_bytes();
+    let (body, _held) = read(&dispatch, body).await?;
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let items: Vec<Box<RawValue>> = platform::http::parse_json(&body)?;
         let items = items.into_iter().map(|item| Ok(Bytes::from(String::from(Box::<str>::from(item)))));
-        return many(&dispatch, &caller.tenant, stream::iter(items)).await;
+        return many(&dispatch, &caller.tenant, stream::iter(items).boxed()).await;
     }
     let event = dispatch.intake().accept(&caller.tenant, &body).await?;
     Ok((StatusCode::ACCEPTED, Json(event)).into_response())
@@ -111,18 +114,34 @@ async fn create_short(
 async fn many(
     dispatch: &Dispatch,
     tenant: &Arc<str>,
-    items: impl stream::Stream<Item = Result<Bytes, Problem>>,
+    items: BoxStream<'static, Result<Bytes, Problem>>,
 ) -> Result<Response, Problem> {
     let most = dispatch.config().max_events;
-    let accepting = items.take(most + 1).enumerate().map(|(place, item)| async move {
-        if place == most {
-            let detail =
-                format!("a request holds at most {most} events (dispatch.max_events): send the rest in another");
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
+    // One line after the other is given memory, so a request that is ahead of the database is read no further.
+    let intake = dispatch.intake().clone();
+    let held = items.take(most + 1).enumerate().then(move |(place, item)| {
+        let intake = intake.clone();
+        async move {
+            let item = item?;
+            if place == most {
+                let detail =
+                    format!("a request holds at most {most} events (dispatch.max_events): send the rest in another");
+                return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
+            }
+            let memory = intake.hold(item.len()).await?;
+            Ok((item, memory))
         }
-        dispatch.intake().accept(tenant, &item?).await
     });
-    let results: Vec<Result<Event, Problem>> = accepting.buffered(AT_ONCE).collect().await;
+    let (intake, tenant) = (dispatch.intake().clone(), Arc::clone(tenant));
+    let accepting = held.map(move |item| {
+        let (intake, tenant) = (intake.clone(), Arc::clone(&tenant));
+        async move {
+            let (item, _memory): (Bytes, Memory) = item?;
+            let Event { id, status, .. } = intake.accept(&tenant, &item).await?;
+            Ok(ItemAccepted { id, status })
+        }
+    });
+    let results: Vec<Result<ItemAccepted, Problem>> = accepting.buffered(AT_ONCE).collect().await;
     let accepted = results.iter().filter(|result| result.is_ok()).count();
     let rejected = results.len() - accepted;
     let unavailable =
@@ -133,18 +152,37 @@ async fn many(
         return Err(problem.clone());
     }
     let results = results.into_iter().map(|result| match result {
-        Ok(event) => BatchItem::Accepted(ItemAccepted { id: event.id, status: event.status }),
+        Ok(accepted) => BatchItem::Accepted(accepted),
         Err(error) => BatchItem::Rejected { error },
     });
     let status = if accepted > 0 || rejected == 0 { StatusCode::ACCEPTED } else { StatusCode::UNPROCESSABLE_ENTITY };
     Ok((status, Json(Batch { accepted, rejected, results: results.collect() })).into_response())
 }
 
+/// Reads a body whole. It is given memory frame by frame, so a slow sender holds no more than it has sent.
+async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Vec<Memory>), Problem> {
+    let (mut bytes, mut held) = (BytesMut::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| unreadable())?;
+        let Some(data) = frame.data_ref() else { continue };
+        if bytes.len() + data.len() > LARGEST_BODY {
+            return Err(too_large());
+        }
+        held.push(dispatch.intake().hold(data.len()).await?);
+        bytes.extend_from_slice(data);
+    }
+    Ok((bytes.freeze(), held))
+}
+
+fn unreadable() -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
+}
+
 fn too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",
-        format!("a request holds at most {LARGEST_BATCH} bytes"),
+        format!("a request holds at most {LARGEST_BODY} bytes"),
     )
 }
 
@@ -172,8 +210,7 @@ fn lines(body: Body, longest: usize) -> impl stream::Stream<Item = Result<Bytes,
                 Some(Ok(frame)) => buffer.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
                 Some(Err(_)) => {
                     buffer.clear();
-                    let broken = Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early");
-                    return Some((Err(broken), (Body::empty(), buffer, true)));
+                    return Some((Err(unreadable()), (Body::empty(), buffer, true)));
                 }
                 None => is_over = true,
             }
