@@ -1,10 +1,14 @@
 //! The command line. Help texts teach with examples; every flag is also a key of the configuration.
 
+mod live;
+mod parse;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::live::{Produce, Server, Sink, wants_no_colour};
 use crate::config::{Error, Layers, Role};
 
 /// Holds the limits of everything your services call: rate, concurrency, circuit, budget, once for the whole fleet.
@@ -16,7 +20,8 @@ use crate::config::{Error, Layers, Role};
     after_help = "\
 Try it:
   tidegate serve                    everything in one process, data in ./data, no other server needed
-  curl localhost:8080/health/ready
+  tidegate sink                     in another terminal: a receiver that shows what is delivered
+  tidegate produce --events 10000   in a third: load, and a summary of what became of it
   tidegate serve --help             addresses, roles, files"
 )]
 pub(crate) struct Cli {
@@ -43,6 +48,18 @@ Examples:
     /// Works on the database directly, also while `serve` runs, which notices within a second.
     #[command(subcommand)]
     Keys(Keys),
+    /// Receive webhooks, to try things out: show, verify, count, delay or fail them
+    ///
+    /// Answers every POST on any path. An id that comes again after a failure is a retry, after a success a duplicate.
+    /// With --secret it answers 401 to what is not signed with it. `curl` the address to see the counts so far.
+    #[command(after_help = live::SINK_HELP)]
+    Sink(Sink),
+    /// Send events at a rate or as fast as possible, and wait until they are delivered
+    ///
+    /// Makes subscriptions to a sink, spreads its events evenly over them, one delivery each, and takes the
+    /// subscriptions away again. Exits with 1 unless every event was accepted and delivered.
+    #[command(after_help = live::PRODUCE_HELP)]
+    Produce(Produce),
     /// Check the configuration, or print it as it will be used
     #[command(subcommand)]
     Config(ConfigCommand),

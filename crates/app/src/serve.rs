@@ -215,20 +215,20 @@ fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
 }
 
 /// The signals that ask for the end. Listened for before anything is served: whoever sees it ready may stop it.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
             interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
         })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! { _ = self.terminate.recv() => (), _ = self.interrupt.recv() => () }
     }
 }

@@ -1,6 +1,11 @@
 //! One file per command; this one picks, and turns errors into a sentence and an exit code.
 
+mod client;
 mod keys;
+mod produce;
+mod samples;
+mod sink;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -25,6 +30,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(arguments) => serve::run(&Config::load(&arguments.layers()?)?).await,
         Command::Migrate(source) => migrate(&source).await,
         Command::Keys(command) => keys::run(command).await,
+        Command::Sink(arguments) => sink::run(&arguments).await,
+        Command::Produce(arguments) => produce::run(&arguments).await,
         Command::Config(ConfigCommand::Check(source)) => {
             Config::load(&source.layers()?)?;
             print("The configuration is good.\n")

@@ -10,9 +10,11 @@ mod health;
 mod hostile;
 mod key_commands;
 mod keys;
+mod produce;
 mod races;
 mod replicas;
 mod secrets;
+mod sink;
 mod start_and_stop;
 mod support;
 #[cfg(feature = "otel")]

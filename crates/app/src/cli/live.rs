@@ -1,0 +1,137 @@
+//! Arguments of the commands that talk to a running Tidegate, or stand in for a receiver of its webhooks.
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::Args;
+use platform::secret::Secret;
+
+use super::parse;
+
+pub(super) const SINK_HELP: &str = "\
+Examples:
+  tidegate sink
+      Shows every delivery on a line. Point a subscription at http://127.0.0.1:9999.
+  tidegate sink --secret whsec_…
+      Checks signatures with the secret that creating the subscription answered.
+  tidegate sink --fail-rate 0.1 --delay 200ms
+      Slow, and one call in ten fails: watch the retries.
+  tidegate sink --quiet
+      Only counts, for load: see `tidegate produce`.
+
+Ctrl-C prints a summary: rates, duplicates, gaps in the runs of `tidegate produce`, latencies.";
+
+pub(super) const PRODUCE_HELP: &str = "\
+Examples:
+  tidegate produce --events 10000
+      As fast as possible, to `tidegate sink` on its default address.
+  tidegate produce --events 60000 --rate 1000/s --subscriptions 100
+      For a minute, over a hundred subscriptions.
+  tidegate produce --events 1000000 --batch 1000 --concurrency 4
+      NDJSON, a thousand events per request.
+  tidegate produce --url https://tidegate.example --key tgk_… --sink https://sink.example
+      Against another machine. The key may also be in TIDEGATE_KEY.";
+
+/// Which Tidegate a command talks to.
+#[derive(Args)]
+pub(crate) struct Server {
+    /// Where Tidegate's API is
+    #[arg(long, default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// An API key, where one is needed; also read from TIDEGATE_KEY
+    #[arg(long)]
+    key: Option<String>,
+    /// The tenant to act for, with the admin key
+    #[arg(long)]
+    pub tenant: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Sink {
+    /// Where to listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9999")]
+    pub addr: SocketAddr,
+    /// A signing secret to verify with; may be given several times
+    #[arg(long, value_name = "WHSEC")]
+    pub secret: Vec<String>,
+    /// Answer with this status
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(200..600))]
+    pub status: u16,
+    /// Wait this long before every answer
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "0s")]
+    pub delay: Duration,
+    /// Answer this share of the calls with 500, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse::share, default_value = "0")]
+    pub fail_rate: f64,
+    /// Never answer
+    #[arg(long)]
+    pub hang: bool,
+    /// One line of counts instead of a line per delivery
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Produce {
+    #[command(flatten)]
+    pub server: Server,
+    /// How many events
+    #[arg(long, default_value_t = 10_000)]
+    pub events: u64,
+    /// At most so many per second, such as 1000/s [default: as fast as possible]
+    #[arg(long, value_name = "EVENTS/s", value_parser = parse::rate)]
+    pub rate: Option<f64>,
+    /// How many subscriptions to make for them; 0: none, and do not wait
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=100_000))]
+    pub subscriptions: u64,
+    /// Where the subscriptions point
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9999")]
+    pub sink: String,
+    /// A signing secret for the subscriptions, for `tidegate sink --secret` [default: made by Tidegate]
+    #[arg(long, value_name = "WHSEC")]
+    pub secret: Option<String>,
+    /// Bytes of an event's data
+    #[arg(long, value_parser = parse::size, default_value = "1KiB")]
+    pub size: usize,
+    /// What the events' types begin with; the run and the subscription follow
+    #[arg(long = "type", value_name = "TYPE", default_value = "order.created")]
+    pub event_type: String,
+    /// Requests at a time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub concurrency: u32,
+    /// Events of one request; more than 1 are sent as NDJSON
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub batch: u64,
+    /// Calls per second that each subscription allows
+    #[arg(long, default_value_t = 10_000)]
+    pub rate_limit: u32,
+    /// Calls at a time that each subscription allows
+    #[arg(long, default_value_t = 1000)]
+    pub max_concurrency: u32,
+    /// End once the events are accepted; the subscriptions stay, as with --keep
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Leave the subscriptions in place
+    #[arg(long)]
+    pub keep: bool,
+    /// Give up when nothing was accepted or delivered for this long
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
+    pub patience: Duration,
+}
+
+impl Server {
+    /// The flag, or else the environment: there it is in no list of processes.
+    pub(crate) fn key(&self) -> Option<Secret> {
+        let key = self.key.clone().or_else(|| variable("TIDEGATE_KEY"));
+        key.filter(|key| !key.is_empty()).map(Secret::new)
+    }
+}
+
+/// The person at the terminal asked for no colours: <https://no-color.org>.
+pub(crate) fn wants_no_colour() -> bool {
+    variable("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

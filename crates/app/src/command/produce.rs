@@ -1,0 +1,236 @@
+//! `tidegate produce`: sends events, waits until they are delivered, and says what became of them.
+//!
+//! Every event has an id of its own, so sending it again after a lost connection is harmless. What was delivered is read
+//! from the API, not guessed from the sink; its times are the server's.
+
+mod load;
+mod watch;
+
+use std::{io::IsTerminal, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use bytes::Bytes;
+use dispatch::delivery::{event_type::EventType, signature::SigningSecret};
+use indicatif::{ProgressBar, ProgressStyle};
+use platform::{config::Invalid, shutdown::Tasks};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::net::TcpStream;
+use url::{Host, Url};
+
+use self::{
+    load::{Load, Sent},
+    watch::{Delivered, Watch},
+};
+use super::{
+    client::{Client, Server},
+    print, terminal,
+};
+use crate::{cli, serve::Signals};
+
+/// Before the run and the number of an event. A sink reads them.
+pub(super) const ID_PREFIX: &str = "prd_";
+/// Failures end within a minute, instead of the day that real receivers get.
+const RETRY_SCHEDULE: [&str; 5] = ["1s", "2s", "5s", "10s", "30s"];
+/// Other replicas know a new subscription within a second.
+const SPREAD: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
+    let tasks = Tasks::new();
+    let server = Server::new(&arguments.server, tasks)?;
+    EventType::parse("--type", &arguments.event_type)?;
+    let mut signals = Signals::listen()?;
+    let mut produce = Produce::new(arguments, server)?;
+    let outcome = tokio::select! {
+        outcome = produce.work() => outcome,
+        () = signals.next() => Err(anyhow!("stopped before the end")),
+    };
+    let cleaned = produce.clean_up().await;
+    outcome.and(cleaned)
+}
+
+struct Produce<'a> {
+    arguments: &'a cli::Produce,
+    server: Server,
+    client: Client,
+    run: String,
+    subscriptions: Vec<Subscription>,
+}
+
+#[derive(Deserialize)]
+struct Subscription {
+    id: String,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
+}
+
+/// The shape of a list, to know a Tidegate by.
+#[derive(Deserialize)]
+struct Listing {
+    #[serde(rename = "data")]
+    _data: Vec<IgnoredAny>,
+}
+
+impl<'a> Produce<'a> {
+    fn new(arguments: &'a cli::Produce, server: Server) -> Result<Self, Invalid> {
+        if let Some(secret) = &arguments.secret {
+            SigningSecret::parse("--secret", secret)?;
+        }
+        let client = server.client();
+        let run = format!("{:08x}", fastrand::u32(..));
+        Ok(Produce { arguments, server, client, run, subscriptions: Vec::new() })
+    }
+
+    async fn work(&mut self) -> anyhow::Result<()> {
+        self.subscribe().await?;
+        let bar = progress(self.arguments.events, "accepted");
+        let sent = Load::new(self.arguments, &self.run).send(&self.server, &bar).await?;
+        bar.finish_and_clear();
+        if self.arguments.no_wait || self.subscriptions.is_empty() {
+            print(&summary(self.arguments, &sent, None))?;
+            return conclude(self.arguments.events, &sent, None);
+        }
+        let bar = progress(sent.accepted, "delivered");
+        let ids = self.subscriptions.iter().map(|subscription| subscription.id.clone()).collect();
+        let since = self.subscriptions[0].created_at;
+        let watch = Watch::new(ids, since, sent.accepted, self.arguments.patience);
+        let delivered = watch.until_all_ended(&mut self.client, &bar).await?;
+        bar.finish_and_clear();
+        print(&summary(self.arguments, &sent, Some(&delivered)))?;
+        conclude(self.arguments.events, &sent, Some(&delivered))
+    }
+
+    async fn subscribe(&mut self) -> anyhow::Result<()> {
+        let arguments = self.arguments;
+        // Where nothing runs yet, Tidegate comes first and the sink second.
+        self.client.get::<Listing>("/v1/subscriptions?limit=1").await?;
+        if arguments.subscriptions == 0 {
+            return Ok(());
+        }
+        check_sink(&arguments.sink).await?;
+        let bar = progress(arguments.subscriptions, "subscriptions");
+        for place in 0..arguments.subscriptions {
+            let mut subscription = json!({
+                "url": arguments.sink,
+                "event_types": [load::event_type(arguments, &self.run, place)],
+                "description": format!("tidegate produce, run {}", self.run),
+                "rate_limit": arguments.rate_limit,
+                "max_concurrency": arguments.max_concurrency,
+                "retry_schedule": RETRY_SCHEDULE,
+            });
+            if let Some(secret) = &arguments.secret {
+                subscription["secret"] = secret.as_str().into();
+            }
+            let body = Bytes::from(subscription.to_string());
+            let answer = self.client.post("/v1/subscriptions", "application/json", body).await?;
+            self.subscriptions.push(answer.read().context("a subscription could not be made")?);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        if !is_loopback(&arguments.server.url) {
+            tokio::time::sleep(SPREAD).await;
+        }
+        Ok(())
+    }
+
+    /// Takes the subscriptions away again, also after a failure.
+    async fn clean_up(&mut self) -> anyhow::Result<()> {
+        if self.arguments.keep || self.arguments.no_wait {
+            return Ok(());
+        }
+        // The connection may be in the middle of an exchange that was given up.
+        self.client = self.server.client();
+        for subscription in self.subscriptions.drain(..) {
+            let left = || format!("the subscription {} is left: delete it by hand", subscription.id);
+            let answer = self.client.delete(&format!("/v1/subscriptions/{}", subscription.id)).await;
+            let answer = answer.with_context(left)?;
+            if !answer.status.is_success() {
+                return Err(anyhow!(answer.refusal())).with_context(left);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sink that was never started is the most likely mistake of all. Only this machine's can be looked for.
+async fn check_sink(sink: &str) -> anyhow::Result<()> {
+    if !is_loopback(sink) {
+        return Ok(());
+    }
+    let addresses = Url::parse(sink).ok().and_then(|url| url.socket_addrs(|| None).ok()).unwrap_or_default();
+    TcpStream::connect(addresses.as_slice()).await.with_context(|| {
+        format!("nothing listens at {sink}: start `tidegate sink` in another terminal, or name a receiver with --sink")
+    })?;
+    Ok(())
+}
+
+fn is_loopback(url: &str) -> bool {
+    match Url::parse(url).ok().as_ref().and_then(Url::host) {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// On a terminal only; elsewhere it would be noise in a file.
+fn progress(length: u64, what: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{what:>13} [{{bar:40}}] {{human_pos}}/{{human_len}}  {{per_sec}}  {{eta}} left");
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style.progress_chars("=> "))
+}
+
+fn summary(arguments: &cli::Produce, sent: &Sent, delivered: Option<&Delivered>) -> String {
+    let number = terminal::count;
+    let over = |many: u64, span: Duration| {
+        format!("{}   {} over {:.1} s", number(many), terminal::rate(many, span), span.as_secs_f64())
+    };
+    let mut rows = vec![("accepted", over(sent.accepted, sent.took))];
+    if sent.rejected > 0 {
+        rows.push(("rejected", number(sent.rejected)));
+    }
+    if let Some(delivered) = delivered {
+        rows.push(("delivered", over(delivered.delivered, delivered.span())));
+        rows.push(("failed", number(delivered.failed)));
+        for (name, many) in [("cancelled", delivered.cancelled), ("waiting", delivered.waiting(sent.accepted))] {
+            if many > 0 {
+                rows.push((name, number(many)));
+            }
+        }
+    }
+    if sent.resent > 0 {
+        rows.push((
+            "resent",
+            format!("{} requests, after a lost connection or a refusal for now", number(sent.resent)),
+        ));
+    }
+    let per = if arguments.batch == 1 { "an event".to_owned() } else { format!("{} events", arguments.batch) };
+    rows.push(("intake", format!("{}   per request of {per}", terminal::percentiles(sent.latencies))));
+    if let Some(delivered) = delivered {
+        let latencies = terminal::percentiles(delivered.latencies());
+        rows.push(("delivery", format!("{latencies}   from accepted to delivered")));
+    }
+    terminal::table(&rows)
+}
+
+/// Success is nothing less than every event accepted, and every accepted one delivered.
+fn conclude(events: u64, sent: &Sent, delivered: Option<&Delivered>) -> anyhow::Result<()> {
+    let number = terminal::count;
+    if sent.accepted != events {
+        let why = sent.problem.as_deref().unwrap_or("no reason was given");
+        bail!("{} of {} events were accepted; the first refusal: {why}", number(sent.accepted), number(events));
+    }
+    if let Some(delivered) = delivered
+        && delivered.delivered != sent.accepted
+    {
+        let (delivered, accepted) = (number(delivered.delivered), number(sent.accepted));
+        bail!(
+            "{delivered} of {accepted} accepted events were delivered: `curl …/v1/deliveries?status=failed` tells why, and so does `tidegate tail`"
+        );
+    }
+    Ok(())
+}

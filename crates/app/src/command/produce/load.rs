@@ -1,0 +1,221 @@
+//! Sends events in over many connections, at a rate or as fast as they are accepted.
+
+use std::{
+    fmt::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use tokio::{task::JoinSet, time::Instant};
+
+use super::ID_PREFIX;
+use crate::{
+    cli,
+    command::{
+        client::{Answer, Client, Refusal, Server},
+        samples::{Percentiles, Samples},
+    },
+};
+
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// What is to be sent. Pure: an event is a function of its number.
+pub(super) struct Load {
+    events: u64,
+    batch: u64,
+    concurrency: u32,
+    rate: Option<f64>,
+    patience: Duration,
+    run: String,
+    types: Vec<String>,
+    /// With subscriptions of our own each event is delivered once, so the sink may look for gaps.
+    prefix: &'static str,
+    size: usize,
+}
+
+/// What became of it.
+#[derive(Default)]
+pub(super) struct Sent {
+    pub accepted: u64,
+    pub rejected: u64,
+    /// Requests that had to be sent again.
+    pub resent: u64,
+    pub problem: Option<String>,
+    pub latencies: Option<Percentiles>,
+    pub took: Duration,
+}
+
+#[derive(Default)]
+struct Tally {
+    sent: Sent,
+    samples: Samples,
+}
+
+/// What the API says of a batch.
+#[derive(Deserialize)]
+struct Batch {
+    accepted: u64,
+    results: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    error: Option<Refusal>,
+}
+
+/// The type of the events for one of the run's subscriptions: nobody else is meant.
+pub(super) fn event_type(arguments: &cli::Produce, run: &str, place: u64) -> String {
+    format!("{}.{run}.{place}", arguments.event_type)
+}
+
+impl Load {
+    pub(super) fn new(arguments: &cli::Produce, run: &str) -> Self {
+        let types: Vec<String> = match arguments.subscriptions {
+            0 => vec![arguments.event_type.clone()],
+            many => (0..many).map(|place| event_type(arguments, run, place)).collect(),
+        };
+        Load {
+            events: arguments.events,
+            batch: arguments.batch,
+            concurrency: arguments.concurrency,
+            rate: arguments.rate,
+            patience: arguments.patience,
+            run: run.to_owned(),
+            types,
+            prefix: if arguments.subscriptions == 0 { "" } else { ID_PREFIX },
+            size: arguments.size,
+        }
+    }
+
+    pub(super) async fn send(self, server: &Server, bar: &ProgressBar) -> anyhow::Result<Sent> {
+        let started = Instant::now();
+        let (load, next) = (Arc::new(self), Arc::new(AtomicU64::new(0)));
+        let mut workers = JoinSet::new();
+        for _ in 0..load.concurrency {
+            let (load, next, bar, client) = (Arc::clone(&load), Arc::clone(&next), bar.clone(), server.client());
+            workers.spawn(async move { load.work(client, &next, started, &bar).await });
+        }
+        let mut sent = Sent::default();
+        let mut samples = Vec::new();
+        while let Some(tally) = workers.join_next().await {
+            let tally = tally??;
+            sent.accepted += tally.sent.accepted;
+            sent.rejected += tally.sent.rejected;
+            sent.resent += tally.sent.resent;
+            sent.problem = sent.problem.or(tally.sent.problem);
+            samples.push(tally.samples);
+        }
+        Ok(Sent { took: started.elapsed(), latencies: Samples::percentiles(&samples), ..sent })
+    }
+
+    async fn work(
+        &self,
+        mut client: Client,
+        next: &AtomicU64,
+        started: Instant,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<Tally> {
+        let mut tally = Tally::default();
+        loop {
+            let first = next.fetch_add(self.batch, Ordering::Relaxed);
+            if first >= self.events {
+                return Ok(tally);
+            }
+            let last = (first + self.batch).min(self.events);
+            if let Some(rate) = self.rate {
+                tokio::time::sleep_until(started + Duration::from_secs_f64(first as f64 / rate)).await;
+            }
+            self.send_batch(&mut client, first..last, &mut tally).await?;
+            bar.set_position(bar.position().max(last));
+        }
+    }
+
+    /// Sends until the events are accepted, refused for good, or the patience is over.
+    async fn send_batch(
+        &self,
+        client: &mut Client,
+        numbers: std::ops::Range<u64>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let body = self.body(numbers.clone());
+        let content_type = if self.batch == 1 { "application/json" } else { "application/x-ndjson" };
+        let begun = Instant::now();
+        let mut wait = FIRST_WAIT;
+        loop {
+            let sent_at = Instant::now();
+            let answer = client.post("/v1/events", content_type, body.clone()).await;
+            let is_over = begun.elapsed() >= self.patience;
+            match answer {
+                Ok(answer) => {
+                    let outcome = Outcome::of(&answer, self.batch == 1)?;
+                    if is_over || !outcome.is_transient {
+                        tally.samples.add(sent_at.elapsed());
+                        tally.sent.accepted += outcome.accepted;
+                        tally.sent.rejected += numbers.end - numbers.start - outcome.accepted;
+                        tally.sent.problem = tally.sent.problem.take().or(outcome.problem);
+                        return Ok(());
+                    }
+                    wait = answer.retry_after().unwrap_or(wait);
+                }
+                // Nothing was ever sent here: it is not there, rather than gone for a moment.
+                Err(error) if is_over || tally.sent.accepted == 0 => return Err(error),
+                Err(_) => (),
+            }
+            tally.sent.resent += 1;
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
+        let mut body = String::with_capacity(self.size + 200);
+        for number in numbers {
+            self.write_event(&mut body, number);
+            body.push('\n');
+        }
+        body.into()
+    }
+
+    fn write_event(&self, body: &mut String, number: u64) {
+        let Load { prefix, run, types, size, .. } = self;
+        let place = usize::try_from(number % types.len() as u64).unwrap_or_default();
+        let data = format!(r#"{{"run":"{run}","number":{number},"filler":""#);
+        let filler = size.saturating_sub(data.len() + 2);
+        let event_type = &types[place];
+        let written =
+            write!(body, r#"{{"id":"{prefix}{run}_{number}","type":"{event_type}","data":{data}{:x<filler$}"}}}}"#, "");
+        written.expect("a string takes what is written to it");
+    }
+}
+
+struct Outcome {
+    accepted: u64,
+    is_transient: bool,
+    problem: Option<String>,
+}
+
+impl Outcome {
+    /// A refusal that no resending can change, such as a wrong key, is an error.
+    fn of(answer: &Answer, is_single: bool) -> anyhow::Result<Self> {
+        if answer.status.is_success() && is_single {
+            return Ok(Outcome { accepted: 1, is_transient: false, problem: None });
+        }
+        if answer.is_transient() {
+            return Ok(Outcome { accepted: 0, is_transient: true, problem: Some(answer.refusal()) });
+        }
+        let Ok(Batch { accepted, results }) = serde_json::from_slice(&answer.body) else {
+            return Err(anyhow::anyhow!(answer.refusal()));
+        };
+        let refusals: Vec<Refusal> = results.into_iter().filter_map(|item| item.error).collect();
+        let is_transient = refusals.iter().any(|refusal| refusal.status == 429 || refusal.status >= 500);
+        let problem = refusals.first().map(|refusal| format!("{} ({})", refusal.detail, refusal.code));
+        Ok(Outcome { accepted, is_transient, problem })
+    }
+}
