@@ -35,6 +35,10 @@ impl Closed {
 
     /// Counts a report, and says why the circuit must open, if it must. Only bad news opens it.
     pub(super) fn count(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Option<Reason> {
+        if report.outcome == Outcome::Ignored && report.past.is_empty() {
+            // Says nothing, so it changes nothing: not even since when the circuit is watched.
+            return None;
+        }
         let width_us = policy.bucket_us();
         if self.window.is_empty(width_us, now_us) {
             self.watched_us = now_us;
