@@ -19,8 +19,6 @@ use crate::{Backend, Clock, Error, Holder, Key, breaker, fallback, semaphore};
 const DEPTH: usize = 256;
 const TARGETS: usize = 1_000;
 const HOT_PER_SECOND: u64 = 1_000;
-/// Filling Redis with a million keys would take longer than all the rest.
-const MOST_REDIS_KEYS: usize = 200_000;
 
 struct Bench {
     backend: Backend,
@@ -44,7 +42,7 @@ pub(super) async fn measure(url: &str, options: &Options) -> Result<Vec<Row>, Be
     rows.extend(entries);
     rows.push(bench.hot_key().await);
     rows.push(bench.denied(per_second).await?);
-    rows.push(bench.bytes_per_key(options.many_keys.min(MOST_REDIS_KEYS)).await?);
+    rows.push(bench.bytes_per_key(options.many_keys).await?);
     bench.backend.shutdown().await;
     Ok(rows)
 }
