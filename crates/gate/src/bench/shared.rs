@@ -15,7 +15,7 @@ use crate::limiter::{Algorithm, Limiter, Policy};
 use crate::redis::{Config, Status};
 use crate::{Backend, Clock, Error, Holder, Key, breaker, fallback, semaphore};
 
-/// Callers at a time, as in the bar.
+/// Callers at a time.
 const DEPTH: usize = 256;
 const TARGETS: usize = 1_000;
 const HOT_PER_SECOND: u64 = 1_000;
