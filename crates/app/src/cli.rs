@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub(crate) use self::live::{Produce, Server, Sink, wants_no_colour};
+pub(crate) use self::live::{Produce, Server, Sink, Tail, wants_no_colour};
 use crate::config::{Error, Layers, Role};
 
 /// Holds the limits of everything your services call: rate, concurrency, circuit, budget, once for the whole fleet.
@@ -60,6 +60,12 @@ Examples:
     /// subscriptions away again. Exits with 1 unless every event was accepted and delivered.
     #[command(after_help = live::PRODUCE_HELP)]
     Produce(Produce),
+    /// Show deliveries as they happen
+    ///
+    /// One line whenever a delivery is made or its status changes, until Ctrl-C. Times are UTC. Asks the API twice a
+    /// second, so it also works from another machine.
+    #[command(after_help = live::TAIL_HELP)]
+    Tail(Tail),
     /// Check the configuration, or print it as it will be used
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -48,7 +48,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Every connection is an open file, and the usual soft limit of 1,024 is soon reached.
-fn allow_many_files() {
+pub(crate) fn allow_many_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
@@ -198,16 +198,22 @@ fn database_kind(config: &Config) -> &'static str {
     }
 }
 
+/// Addresses, and a first delivery in lines to copy.
 fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
+    // `make run` starts it by a path: what is shown must work when it is pasted.
+    let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     format!(
         "
   API      http://{addr}        its documentation: http://{addr}/docs
   metrics  http://{ops_addr}/metrics
 
-  Try it:
-    curl http://{addr}/health/ready
-    curl http://{addr}/admin/tenants -d '{{\"id\": \"acme\", \"name\": \"Acme Ltd\"}}'
-    curl http://{addr}/admin/tenants/acme/keys -d '{{\"name\": \"my first key\"}}'
+  Your first delivery. In another terminal start a receiver, and leave it running:
+    {program} sink
+
+  In a third one say what it wants, send it an event, and look at what happened:
+    curl http://{addr}/v1/subscriptions -d '{{\"url\": \"http://127.0.0.1:9999\", \"event_types\": [\"order.*\"]}}'
+    curl http://{addr}/v1/events -d '{{\"type\": \"order.created\", \"data\": {{\"order\": 1}}}}'
+    curl http://{addr}/v1/deliveries
 
   Stop it with Ctrl-C.
 "

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
+use dispatch::delivery::Status;
 use platform::secret::Secret;
 
 use super::parse;
@@ -30,6 +31,14 @@ Examples:
       NDJSON, a thousand events per request.
   tidegate produce --url https://tidegate.example --key tgk_… --sink https://sink.example
       Against another machine. The key may also be in TIDEGATE_KEY.";
+
+pub(super) const TAIL_HELP: &str = "\
+Examples:
+  tidegate tail
+  tidegate tail --status failed
+      Only what was given up, with the reason.
+  tidegate tail --subscription sub_01k9… --type order.created
+  tidegate tail --url https://tidegate.example --key tgk_…";
 
 /// Which Tidegate a command talks to.
 #[derive(Args)]
@@ -116,6 +125,24 @@ pub(crate) struct Produce {
     /// Give up when nothing was accepted or delivered for this long
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
     pub patience: Duration,
+}
+
+#[derive(Args)]
+pub(crate) struct Tail {
+    #[command(flatten)]
+    pub server: Server,
+    /// Only deliveries in this status, such as failed or retrying
+    #[arg(long, value_parser = parse::status)]
+    pub status: Option<Status>,
+    /// Only deliveries to this subscription
+    #[arg(long, value_name = "ID")]
+    pub subscription: Option<String>,
+    /// Only deliveries of events with exactly this type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub event_type: Option<String>,
+    /// Begin with this many that happened before
+    #[arg(long, short = 'n', default_value_t = 10)]
+    pub lines: usize,
 }
 
 impl Server {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dispatch::delivery::Status;
 use platform::config::Size;
 use serde::{
     Deserialize,
@@ -27,6 +28,11 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "write a share from 0 to 1, such as 0.1".to_owned())
+}
+
+pub(super) fn status(text: &str) -> Result<Status, String> {
+    let known = || Status::ALL.map(Status::as_str).join(", ");
+    Status::parse(text).ok_or_else(|| format!("there are {}", known()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod keys;
 mod produce;
 mod samples;
 mod sink;
+mod tail;
 mod terminal;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Keys(command) => keys::run(command).await,
         Command::Sink(arguments) => sink::run(&arguments).await,
         Command::Produce(arguments) => produce::run(&arguments).await,
+        Command::Tail(arguments) => tail::run(&arguments).await,
         Command::Config(ConfigCommand::Check(source)) => {
             Config::load(&source.layers()?)?;
             print("The configuration is good.\n")

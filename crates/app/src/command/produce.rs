@@ -27,7 +27,10 @@ use super::{
     client::{Client, Server},
     print, terminal,
 };
-use crate::{cli, serve::Signals};
+use crate::{
+    cli,
+    serve::{Signals, allow_many_files},
+};
 
 /// Before the run and the number of an event. A sink reads them.
 pub(super) const ID_PREFIX: &str = "prd_";
@@ -40,6 +43,7 @@ pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
     let tasks = Tasks::new();
     let server = Server::new(&arguments.server, tasks)?;
     EventType::parse("--type", &arguments.event_type)?;
+    allow_many_files();
     let mut signals = Signals::listen()?;
     let mut produce = Produce::new(arguments, server)?;
     let outcome = tokio::select! {

@@ -28,7 +28,10 @@ use tokio::time::Instant;
 
 use self::ledger::{Arrival, Counts, Ledger, Sighting};
 use super::terminal::{self, Colour, Painter};
-use crate::{cli, serve::Signals};
+use crate::{
+    cli,
+    serve::{Signals, allow_many_files},
+};
 
 const LARGEST_BODY: usize = 16 << 20;
 const REDRAW: Duration = Duration::from_millis(200);
@@ -43,6 +46,7 @@ const LIMITS: http_server::Limits = http_server::Limits {
 
 pub(super) async fn run(arguments: &cli::Sink) -> anyhow::Result<()> {
     let sink = Arc::new(Sink::new(arguments)?);
+    allow_many_files();
     let addr = arguments.addr;
     let listener = http_server::bind(addr).await;
     let listener = listener.with_context(|| {
@@ -192,7 +196,7 @@ impl Sink {
 
     fn greeting(&self, addr: SocketAddr) -> String {
         let checks = match &self.verifier {
-            Some(verifier) => format!("checks signatures with {} secret(s)", verifier.secrets.len()),
+            Some(_) => "answers 401 to what is not signed with --secret".to_owned(),
             None => "does not check signatures: pass --secret whsec_… for that".to_owned(),
         };
         format!("Listening on http://{addr}; {checks}. Ctrl-C ends it with a summary.\n")

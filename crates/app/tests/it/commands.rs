@@ -152,7 +152,9 @@ fn the_help_of_every_command_explains_it() {
         leaves += usize::from(commands.len() == before);
     }
     assert!(leaves >= 10, "{leaves}");
-    for command in [&[][..], &["serve"], &["migrate"], &["keys", "create"], &["sink"], &["produce"], &["completions"]] {
+    for command in
+        [&[][..], &["serve"], &["migrate"], &["keys", "create"], &["sink"], &["produce"], &["tail"], &["completions"]]
+    {
         let help = Setup::command(&[command, &["--help"]].concat()).run().succeeded().stdout;
         assert!(help.contains("Examples:") || help.contains("Try it:"), "{command:?}: {help}");
     }

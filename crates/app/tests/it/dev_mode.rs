@@ -1,8 +1,11 @@
 //! Dev mode: open to this machine, closed to the pages in its browser, off as soon as there is an admin key.
 
-use serde_json::json;
+use std::fs;
 
-use crate::support::{ADMIN_KEY, Call, Setup};
+use serde_json::{Value, json};
+use testkit::wait_until;
+
+use crate::support::{ADMIN_KEY, Call, SOON, Setup};
 
 #[test]
 fn dev_mode_needs_no_key_and_means_the_default_tenant() {
@@ -14,6 +17,25 @@ fn dev_mode_needs_no_key_and_means_the_default_tenant() {
     assert_eq!(me["tenant"], "acme");
     Call::get("/v1/me").header("x-tenant", "nobody").to(tidegate.addr()).expect_problem(404, "not_found");
     assert!(tidegate.output().contains("Dev mode"), "{}", tidegate.output());
+}
+
+#[test]
+fn the_first_screen_holds_a_first_delivery_to_copy() {
+    let tidegate = Setup::serve().start();
+    let addr = tidegate.addr();
+    wait_until(SOON, "the first screen", || tidegate.output().contains("Stop it with"));
+    let screen = tidegate.output();
+    let receiver = screen.lines().find_map(|line| line.strip_suffix(" sink")).unwrap_or_else(|| panic!("{screen}"));
+    assert!(fs::metadata(receiver.trim()).is_ok(), "{receiver}");
+    let mut answers = screen.lines().filter_map(|line| line.trim().strip_prefix("curl ")).map(|curl| {
+        let (url, body) = curl.split_once(" -d ").unwrap_or((curl, ""));
+        let path = url.strip_prefix(&format!("http://{addr}")).unwrap();
+        let body: Value = serde_json::from_str(body.trim_matches('\'')).unwrap_or_default();
+        if body.is_null() { Call::get(path) } else { Call::post(path, body) }.to(addr)
+    });
+    answers.next().unwrap().expect(201);
+    answers.next().unwrap().expect(202);
+    assert_eq!(answers.next().unwrap().expect(200)["data"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]

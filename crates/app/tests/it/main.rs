@@ -17,5 +17,6 @@ mod secrets;
 mod sink;
 mod start_and_stop;
 mod support;
+mod tail;
 #[cfg(feature = "otel")]
 mod traces;

@@ -22,18 +22,23 @@ fn tenant(name: &str) -> String {
 fn is_ready_within_a_second_and_idles_under_40_mib() {
     // The least of five: other tests on the same cores only ever add to the time.
     let mut fastest = Duration::MAX;
-    let mut resident_kib = u64::MAX;
+    let [mut resident_kib, mut own_kib] = [u64::MAX; 2];
     for _ in 0..5 {
         let started = Instant::now();
         let tidegate = Setup::serve().start();
         fastest = fastest.min(started.elapsed());
         let status = fs::read_to_string(format!("/proc/{}/status", tidegate.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        resident_kib = resident_kib.min(line.trim().trim_end_matches(" kB").parse().unwrap());
+        let kib = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        (resident_kib, own_kib) = (resident_kib.min(kib("VmRSS:")), own_kib.min(kib("RssAnon:")));
     }
-    println!("ready after {fastest:?}, {resident_kib} KiB resident");
+    println!("ready after {fastest:?}, {resident_kib} KiB resident, {own_kib} KiB of them its own");
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
-    assert!(resident_kib < 40 * 1024, "{resident_kib} KiB");
+    assert!(own_kib < 16 * 1024, "{own_kib} KiB");
+    // Without optimisation the binary's file alone maps more than 30 MiB, the more the fuller the page cache is.
+    assert!(cfg!(debug_assertions) || resident_kib < 40 * 1024, "{resident_kib} KiB");
 }
 
 #[test]

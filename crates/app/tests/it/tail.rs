@@ -1,0 +1,79 @@
+//! `tidegate tail`: deliveries appear as they happen, filtered on request.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::json;
+use testkit::wait_until;
+
+use crate::{
+    sink::sink,
+    support::{Call, SOON, Setup, Tidegate},
+};
+
+fn tail(tidegate: &Tidegate, args: &[&str]) -> Tidegate {
+    let url = format!("http://{}", tidegate.addr());
+    args.iter().fold(Setup::command(&["tail", "--url", &url]), |setup, arg| setup.arg(arg)).spawn()
+}
+
+fn deliver_to(tidegate: &Tidegate, receiver: SocketAddr, event: &str) {
+    let new = json!({"url": format!("http://{receiver}"), "event_types": [event], "retry_schedule": []});
+    Call::post("/v1/subscriptions", new).to(tidegate.addr()).expect(201);
+    post(tidegate, event);
+}
+
+fn post(tidegate: &Tidegate, event: &str) {
+    Call::post("/v1/events", json!({"type": event, "data": 1})).to(tidegate.addr()).expect(202);
+}
+
+#[track_caller]
+fn wait_for(tail: &Tidegate, what: &[&str]) {
+    wait_until(SOON, format!("{what:?}, of which there is {}", tail.output()), || {
+        tail.output().lines().any(|line| what.iter().all(|what| line.contains(what)))
+    });
+}
+
+#[test]
+fn deliveries_are_shown_as_they_happen() {
+    let tidegate = Setup::serve().start();
+    let [good, bad] = [sink(&[]), sink(&["--status", "500"])];
+    deliver_to(&tidegate, good.addr(), "before.it");
+    let all = tail(&tidegate, &[]);
+    wait_for(&all, &["before.it", "delivered", "attempt 1"]);
+    let failed = tail(&tidegate, &["--status", "failed"]);
+    deliver_to(&tidegate, bad.addr(), "while.it-runs");
+    wait_for(&all, &["while.it-runs", "failed", "500"]);
+    wait_for(&failed, &["while.it-runs", "failed", "500"]);
+    post(&tidegate, "before.it");
+    wait_until(SOON, "the second", || all.output().matches("before.it").count() >= 2);
+    assert!(!failed.output().contains("before.it"), "{}", failed.output());
+    let narrow = tail(&tidegate, &["--type", "before.it", "--lines", "1"]);
+    wait_for(&narrow, &["before.it"]);
+    assert_eq!(narrow.output().lines().count(), 1, "{}", narrow.output());
+    for tail in [all, failed, narrow] {
+        tail.signal("INT");
+        tail.wait(Duration::from_secs(10)).succeeded();
+    }
+}
+
+#[test]
+fn a_server_that_restarts_is_waited_for() {
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet"]);
+    let tail = tail(&tidegate, &[]);
+    deliver_to(&tidegate, sink.addr(), "before.it");
+    wait_for(&tail, &["before.it", "delivered"]);
+    let tidegate = tidegate.kill();
+    wait_for(&tail, &["trying again"]);
+    let tidegate = tidegate.start();
+    post(&tidegate, "before.it");
+    wait_until(SOON, "the second", || tail.output().matches("delivered").count() == 2);
+}
+
+#[test]
+fn nobody_to_follow_is_said_at_once() {
+    let nobody = Setup::command(&[]);
+    let ended = Setup::command(&["tail", "--url", &format!("http://{}", nobody.addr())]).run();
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("start one with `tidegate serve`"), "{}", ended.output);
+    assert_eq!(Setup::command(&["tail", "--status", "lost"]).run().code, Some(2));
+}
