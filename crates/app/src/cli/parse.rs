@@ -9,13 +9,17 @@ use serde::{
     de::{IntoDeserializer, value::Error},
 };
 
+/// No Tidegate takes a larger event.
+const LARGEST: usize = 16 << 20;
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     platform::config::duration(text).ok_or_else(|| "write a duration such as 250ms, 30s or 5m".to_owned())
 }
 
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let read: Result<Size, Error> = Size::deserialize(text.into_deserializer());
-    read.map(|Size(bytes)| bytes).map_err(|_| "write a size such as 512, 1KiB or 1MiB".to_owned())
+    let bytes = read.ok().map(|Size(bytes)| bytes).filter(|bytes| *bytes <= LARGEST);
+    bytes.ok_or_else(|| "write a size such as 512, 1KiB or 1MiB, up to 16MiB".to_owned())
 }
 
 /// `1000/s`, or just `1000`.
@@ -48,6 +52,7 @@ mod tests {
         for wrong in ["", "x", "-1", "inf", "NaN", "0/s"] {
             assert!(rate(wrong).is_err() && duration(wrong).is_err() && size(wrong).is_err(), "{wrong}");
         }
+        assert!(size("17MiB").is_err());
         assert!(share("1.1").is_err() && share("NaN").is_err());
     }
 }

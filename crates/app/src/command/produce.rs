@@ -6,12 +6,12 @@
 mod load;
 mod watch;
 
-use std::{io::IsTerminal, time::Duration};
+use std::{fmt::Write, io::IsTerminal, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use dispatch::delivery::{event_type::EventType, signature::SigningSecret};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use platform::{config::Invalid, shutdown::Tasks};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
@@ -50,7 +50,10 @@ pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
         outcome = produce.work() => outcome,
         () = signals.next() => Err(anyhow!("stopped before the end")),
     };
-    let cleaned = produce.clean_up().await;
+    let cleaned = tokio::select! {
+        cleaned = produce.clean_up() => cleaned,
+        () = signals.next() => Err(anyhow!("stopped again: its subscriptions are left")),
+    };
     outcome.and(cleaned)
 }
 
@@ -183,9 +186,12 @@ fn progress(length: u64, what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let template = format!("{what:>13} [{{bar:40}}] {{human_pos}}/{{human_len}}  {{per_sec}}  {{eta}} left");
+    let template = format!("{what:>13} [{{bar:40}}] {{human_pos}}/{{human_len}}  {{rate}}  {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length).with_style(style.progress_chars("=> "))
+    let rate = |state: &ProgressState, text: &mut dyn Write| {
+        text.write_str(&terminal::rate(state.pos(), state.elapsed())).expect("a progress bar is drawn into a string");
+    };
+    ProgressBar::new(length).with_style(style.with_key("rate", rate).progress_chars("=> "))
 }
 
 fn summary(arguments: &cli::Produce, sent: &Sent, delivered: Option<&Delivered>) -> String {

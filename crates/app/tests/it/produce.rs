@@ -54,6 +54,17 @@ fn single_events_at_a_rate() {
 }
 
 #[test]
+fn what_fails_at_first_is_followed_until_it_is_delivered() {
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet", "--fail-rate", "0.05"]);
+    let ended = produce(&tidegate, &sink, &["--events", "300", "--batch", "50"]).succeeded();
+    assert_row(&ended, "delivered", "300");
+    let counts = counts(&sink);
+    assert_eq!((&counts["distinct"], &counts["duplicates"]), (&json!(300), &json!(0)), "{counts}");
+    assert!(counts["retries"].as_u64() > Some(0), "{counts}");
+}
+
+#[test]
 fn a_locked_door_is_opened_with_a_key() {
     let tidegate = Setup::locked().start();
     let sink = sink(&["--quiet"]);

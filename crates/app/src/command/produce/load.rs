@@ -37,7 +37,8 @@ pub(super) struct Load {
     types: Vec<String>,
     /// With subscriptions of our own each event is delivered once, so the sink may look for gaps.
     prefix: &'static str,
-    size: usize,
+    /// As long as an event's data; each takes of it what it lacks.
+    filler: String,
 }
 
 /// What became of it.
@@ -90,7 +91,7 @@ impl Load {
             run: run.to_owned(),
             types,
             prefix: if arguments.subscriptions == 0 { "" } else { ID_PREFIX },
-            size: arguments.size,
+            filler: "x".repeat(arguments.size),
         }
     }
 
@@ -164,8 +165,8 @@ impl Load {
                     }
                     wait = answer.retry_after().unwrap_or(wait);
                 }
-                // Nothing was ever sent here: it is not there, rather than gone for a moment.
-                Err(error) if is_over || tally.sent.accepted == 0 => return Err(error),
+                Err(error) if is_over => return Err(error),
+                // It was there a moment ago, so it may be again: servers restart.
                 Err(_) => (),
             }
             tally.sent.resent += 1;
@@ -175,7 +176,8 @@ impl Load {
     }
 
     fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
-        let mut body = String::with_capacity(self.size + 200);
+        let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
+        let mut body = String::with_capacity(count * (self.filler.len() + 200));
         for number in numbers {
             self.write_event(&mut body, number);
             body.push('\n');
@@ -184,13 +186,13 @@ impl Load {
     }
 
     fn write_event(&self, body: &mut String, number: u64) {
-        let Load { prefix, run, types, size, .. } = self;
+        let Load { prefix, run, types, .. } = self;
         let place = usize::try_from(number % types.len() as u64).unwrap_or_default();
         let data = format!(r#"{{"run":"{run}","number":{number},"filler":""#);
-        let filler = size.saturating_sub(data.len() + 2);
+        let filler = &self.filler[..self.filler.len().saturating_sub(data.len() + 2)];
         let event_type = &types[place];
         let written =
-            write!(body, r#"{{"id":"{prefix}{run}_{number}","type":"{event_type}","data":{data}{:x<filler$}"}}}}"#, "");
+            write!(body, r#"{{"id":"{prefix}{run}_{number}","type":"{event_type}","data":{data}{filler}"}}}}"#);
         written.expect("a string takes what is written to it");
     }
 }
@@ -217,5 +219,56 @@ impl Outcome {
         let is_transient = refusals.iter().any(|refusal| refusal.status == 429 || refusal.status >= 500);
         let problem = refusals.first().map(|refusal| format!("{} ({})", refusal.detail, refusal.code));
         Ok(Outcome { accepted, is_transient, problem })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn load(size: usize) -> Load {
+        Load {
+            events: 10,
+            batch: 3,
+            concurrency: 1,
+            rate: None,
+            patience: Duration::ZERO,
+            run: "run".to_owned(),
+            types: vec!["a.run.0".to_owned(), "a.run.1".to_owned()],
+            prefix: ID_PREFIX,
+            filler: "x".repeat(size),
+        }
+    }
+
+    #[test]
+    fn events_are_json_of_the_size_that_was_asked_for_spread_over_the_types() {
+        for size in [64, 1024, 100_000] {
+            let body = load(size).body(4..7);
+            let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+            let events: Vec<Value> = lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
+            assert_eq!(events.len(), 3);
+            assert_eq!((&events[0]["id"], &events[0]["type"]), (&"prd_run_4".into(), &"a.run.0".into()));
+            assert_eq!((&events[1]["id"], &events[1]["type"]), (&"prd_run_5".into(), &"a.run.1".into()));
+            assert_eq!(events[2]["data"].to_string().len(), size);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_sent_again_only_if_that_can_help() {
+        let answer = |status: u16, body: &str| Answer {
+            status: hyper::StatusCode::from_u16(status).unwrap(),
+            headers: hyper::HeaderMap::new(),
+            body: Bytes::copy_from_slice(body.as_bytes()),
+        };
+        let full = r#"{"accepted": 1, "results": [{}, {"error": {"status": 503, "detail": "busy", "code": "full"}}]}"#;
+        let outcome = Outcome::of(&answer(202, full), false).unwrap();
+        assert_eq!((outcome.accepted, outcome.is_transient), (1, true));
+        let wrong = full.replace("503", "422");
+        let outcome = Outcome::of(&answer(202, &wrong), false).unwrap();
+        assert_eq!((outcome.is_transient, outcome.problem.as_deref()), (false, Some("busy (full)")));
+        assert!(Outcome::of(&answer(503, "{}"), true).unwrap().is_transient);
+        assert!(Outcome::of(&answer(401, r#"{"detail": "no key"}"#), true).is_err());
     }
 }

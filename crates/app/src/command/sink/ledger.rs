@@ -130,12 +130,10 @@ impl Ledger {
         let names = shards.iter().flat_map(|shard| shard.runs.keys().cloned());
         let mut runs: BTreeMap<Box<str>, Run> = names.map(|name| (name, Run::default())).collect();
         for (name, run) in &mut runs {
-            let came = |number: usize| {
-                let marks = shards[number % SHARDS].runs.get(name);
-                marks.is_some_and(|marks| is_set(&marks.came, number / SHARDS))
-            };
-            let longest = shards.iter().filter_map(|shard| shard.runs.get(name)).map(|marks| marks.came.len()).max();
-            let end = longest.unwrap_or_default() * 64 * SHARDS;
+            let marks = shards.iter().map(|shard| shard.runs.get(name).map_or(&[][..], |marks| &marks.came));
+            let marks: Vec<&[u64]> = marks.collect();
+            let came = |number: usize| is_set(marks[number % SHARDS], number / SHARDS);
+            let end = marks.iter().map(|words| words.len()).max().unwrap_or_default() * 64 * SHARDS;
             let highest = (0..end).rev().find(|number| came(*number)).unwrap_or_default();
             for number in 0..=highest {
                 if came(number) {
