@@ -111,26 +111,6 @@ fn every_script_and_query_is_used() {
 }
 
 #[test]
-fn every_query_is_written_in_both_dialects() {
-    check("a query in one dialect works on one database, and the other finds out in production", |faults| {
-        for file in files("sql") {
-            let text = file.to_string_lossy();
-            let other = match (text.contains("/sqlite/"), text.contains("/postgres/")) {
-                (true, false) => text.replace("/sqlite/", "/postgres/"),
-                (false, true) => text.replace("/postgres/", "/sqlite/"),
-                _ => {
-                    faults.push(format!("{}: put it into a folder sqlite/ or postgres/", name(&file)));
-                    continue;
-                }
-            };
-            if !Path::new(&other).is_file() {
-                faults.push(format!("{}: there is no {}", name(&file), name(Path::new(&other))));
-            }
-        }
-    });
-}
-
-#[test]
 fn every_setting_is_explained() {
     check("config/default.toml is the reference of all settings: a key without a comment is a riddle", |faults| {
         let text = fs::read_to_string(root().join("config/default.toml")).unwrap();
