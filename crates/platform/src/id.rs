@@ -16,6 +16,16 @@ pub fn first_at(prefix: &str, unix_ms: u64) -> String {
     encode(prefix, u128::from(unix_ms) << 80)
 }
 
+/// An id that a caller chose, or the sentence that says what is allowed. Ids stand in Redis keys, Kafka headers and file
+/// names, so their alphabet is small.
+pub fn check(id: &str) -> Result<&str, &'static str> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+        return Err("an id has 1 to 64 lower-case letters, digits, `-` and `_`");
+    }
+    Ok(id)
+}
+
 fn encode(prefix: &str, value: u128) -> String {
     let mut id = String::with_capacity(prefix.len() + 27);
     id.push_str(prefix);

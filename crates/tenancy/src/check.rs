@@ -16,15 +16,6 @@ pub fn name(name: &str) -> Result<&str, &'static str> {
     Ok(name)
 }
 
-/// Tenant ids stand in Redis keys, Kafka headers and file names, so their alphabet is small.
-pub fn tenant_id(id: &str) -> Result<&str, &'static str> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
-        return Err("an id has 1 to 64 lower-case letters, digits, `-` and `_`");
-    }
-    Ok(id)
-}
-
 /// How long a key may live.
 pub fn ttl(ttl: Duration) -> Result<Duration, &'static str> {
     if ttl.is_zero() || ttl > MAX_TTL {

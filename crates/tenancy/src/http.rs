@@ -54,7 +54,7 @@ async fn create_tenant(
     caller.require_admin()?;
     let name = check::name(&new.name).map_err(invalid("name"))?;
     let id = match new.id {
-        Some(id) => check::tenant_id(&id).map_err(invalid("id"))?.to_owned(),
+        Some(id) => id::check(&id).map_err(invalid("id"))?.to_owned(),
         None => id::new("tnt"),
     };
     let created = tenancy.store().create_tenant(&caller.actor, &id, name).await.map_err(|error| {

@@ -153,7 +153,7 @@ pub(super) async fn create(
         None => SigningSecret::generate(),
     };
     let id = match new.id {
-        Some(id) => check_id(id)?,
+        Some(id) => id::check(&id).map_err(|problem| Problem::invalid("id", problem))?.to_owned(),
         None => id::new("sub"),
     };
     let tenant = &*caller.tenant;
@@ -374,12 +374,4 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         public_keys: if is_asymmetric { secrets.public_keys() } else { Vec::new() },
         secret: None,
     })
-}
-
-fn check_id(id: String) -> Result<String, Problem> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
-        return Err(Problem::invalid("id", "an id has 1 to 64 lower-case letters, digits, `-` and `_`"));
-    }
-    Ok(id)
 }
