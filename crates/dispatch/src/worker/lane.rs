@@ -2,7 +2,8 @@
 //!
 //! A lane runs at most so many calls at a time and keeps at most about two seconds of its rate waiting; whatever is more
 //! goes back to the store with a due time of its own, one rate interval after the one before it, so that a backlog drains
-//! at the limit and never in a herd.
+//! at the limit and never in a herd. The longer a lane has been stuck, the longer what does not fit stays away: a
+//! destination that hangs costs a few writes, not a loop of them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,6 +22,10 @@ use crate::metrics as names;
 
 /// The longest queue of one lane.
 const LONGEST: usize = 256;
+/// What does not fit into a lane stays away for this many times as long as the lane has been stuck ..
+const STUCK_FACTOR: u32 = 4;
+/// .. and no longer than this, because it may be free again.
+const LONGEST_STAY: Duration = Duration::from_secs(10);
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -47,12 +52,13 @@ pub(super) enum Placed {
     Full(Job, Duration),
 }
 
-#[derive(Default)]
 struct Lane {
     queue: VecDeque<Job>,
     running: usize,
     /// The last due time that was given out to a delivery that went back.
     last_slot: Option<Instant>,
+    /// When it last finished a job, or began.
+    last_done: Instant,
 }
 
 pub(super) struct Lanes {
@@ -82,7 +88,7 @@ impl Lanes {
 
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
         let mut lanes = self.lanes.lock();
-        let lane = lanes.entry(key.clone()).or_default();
+        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
         if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
             self.count(1, 1);
@@ -93,18 +99,20 @@ impl Lanes {
             self.count(1, 0);
             return Placed::Queued;
         }
-        Placed::Full(job, lane.slot(shape, now, Duration::ZERO))
+        let stuck = now.saturating_duration_since(lane.last_done);
+        Placed::Full(job, lane.slot(shape, now, (stuck * STUCK_FACTOR).min(LONGEST_STAY)))
     }
 
     /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
     pub(super) fn slot(&self, key: &LaneKey, shape: Shape, now: Instant, wait: Duration) -> Duration {
-        self.lanes.lock().entry(key.clone()).or_default().slot(shape, now, wait)
+        self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now)).slot(shape, now, wait)
     }
 
     /// A runner is done with a job: here is its next one, or it ends.
     pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
         let mut lanes = self.lanes.lock();
         let lane = lanes.get_mut(key)?;
+        lane.last_done = Instant::now();
         if may_go_on && let Some(job) = lane.queue.pop_front() {
             self.count(-1, 0);
             return Some(job);
@@ -146,6 +154,10 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 }
 
 impl Lane {
+    fn new(now: Instant) -> Self {
+        Lane { queue: VecDeque::new(), running: 0, last_slot: None, last_done: now }
+    }
+
     fn slot(&mut self, shape: Shape, now: Instant, wait: Duration) -> Duration {
         let interval = Duration::from_secs(1) / shape.per_second.max(1);
         let after_last = self.last_slot.map_or(now, |last| last + interval);
