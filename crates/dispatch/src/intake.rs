@@ -27,6 +27,9 @@ use crate::{
 };
 
 const LONGEST_TEXT: usize = 256;
+/// Arrays and objects within each other. Usual parsers, our filters' too, read 127 levels, and our answers and webhooks add
+/// some of their own: what nests deeper could be kept and sent, but hardly be read.
+const DEEPEST: usize = 120;
 /// Of events that are read and not yet written, in this process.
 const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
@@ -141,6 +144,7 @@ impl Intake {
         let hash = hash(&event);
         let EventIn { id, event_type, data, source, ordering_key, deliver_at } = event;
         let event_type = EventType::parse("type", &event_type).map_err(Error::from)?;
+        check_depth(data.get())?;
         for (field, text) in [("source", &source), ("ordering_key", &ordering_key)] {
             check_text(field, text.as_deref())?;
         }
@@ -253,6 +257,26 @@ fn check_text(field: &'static str, text: Option<&str>) -> Result<(), Problem> {
         ),
         _ => Ok(()),
     }
+}
+
+/// `json` is JSON, so brackets outside of strings come in pairs.
+fn check_depth(json: &str) -> Result<(), Problem> {
+    let (mut depth, mut is_in_string, mut is_escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_in_string = !is_in_string,
+            b'[' | b'{' if !is_in_string => depth += 1,
+            b']' | b'}' if !is_in_string => depth -= 1,
+            _ => (),
+        }
+        if depth > DEEPEST {
+            let detail = format!("data nests deeper than {DEEPEST} arrays and objects: send it flatter");
+            return Err(Problem::invalid("data", detail));
+        }
+    }
+    Ok(())
 }
 
 fn result(accepted: Accepted) -> &'static str {
