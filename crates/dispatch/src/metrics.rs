@@ -7,6 +7,6 @@ pub(crate) const ATTEMPT_SECONDS: &str = "tidegate_attempt_seconds";
 pub(crate) const LATENCY_SECONDS: &str = "tidegate_delivery_latency_seconds"; // accepted to delivered
 pub(crate) const IN_FLIGHT: &str = "tidegate_deliveries_in_flight";
 pub(crate) const WAITING: &str = "tidegate_deliveries_waiting"; // in this process's lanes
-pub(crate) const LAG_SECONDS: &str = "tidegate_delivery_lag_seconds"; // of the oldest that is due
+pub(crate) const LAG_SECONDS: &str = "tidegate_delivery_lag_seconds"; // of the oldest that waits, deferred ones included
 pub(crate) const REFUSED: &str = "tidegate_gate_refusals_total"; // by: rate, circuit, concurrency
 pub(crate) const FENCED: &str = "tidegate_outcomes_fenced_total"; // outcomes that came too late to count

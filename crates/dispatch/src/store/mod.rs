@@ -145,6 +145,14 @@ impl Store {
         }
     }
 
+    /// Keeps deliveries whose calls outlast their lease, each by its id and fence. Those that were taken over stay so.
+    pub async fn renew(&self, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
+        match &self.database {
+            Database::Sqlite(database) => sqlite::renew(database, held, length).await,
+            Database::Postgres(database) => postgres::renew(database, &held, length).await,
+        }
+    }
+
     /// Writes outcomes down where the fence still matches; returns how many were written.
     pub async fn record(&self, records: Vec<Record>) -> Result<usize, Error> {
         match &self.database {

@@ -1,6 +1,6 @@
 //! The hot path on PostgreSQL: arrays in, one statement a batch, no transaction open while a call runs.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use platform::db::{Error, postgres::Postgres};
@@ -122,6 +122,14 @@ fn claimed(row: &Row) -> Claimed {
         is_manual: row.get("is_manual"),
         fence: row.get("fence"),
     }
+}
+
+pub(super) async fn renew(database: &Postgres, held: &[(String, i64)], length: Duration) -> Result<(), Error> {
+    let client = database.client().await?;
+    let statement = client.prepare_cached(include_str!("postgres/renew_leases.sql")).await?;
+    let (ids, fences) = (column(held, |(id, _)| id.as_str()), column(held, |(_, fence)| *fence));
+    client.execute(&statement, &[&ids, &fences, &milliseconds(length)]).await?;
+    Ok(())
 }
 
 pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<usize, Error> {

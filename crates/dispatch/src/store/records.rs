@@ -232,6 +232,13 @@ impl Store {
         Ok(ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))))
     }
 
+    /// How long the oldest delivery has waited for an attempt; zero when none waits.
+    pub async fn lag(&self) -> Result<Duration, Error> {
+        let rows = self.database.fetch(query!("delivery_lag").with([])).await?;
+        let ms = rows.first().and_then(|row| row.optional_int("lag_ms")).unwrap_or(0);
+        Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+    }
+
     /// Gives back every lease of an owner that leaves.
     pub async fn release(&self, owner: &str) -> Result<(), Error> {
         self.database.transact([query!("release_leases").with([owner.into()])]).await.map(drop)

@@ -1,5 +1,7 @@
 //! The hot path on SQLite: a loop of prepared statements inside the writer's group commit.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use platform::db::{Error, sqlite::Sqlite};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -94,6 +96,16 @@ fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
         is_manual: row.get(6)?,
         fence: row.get(7)?,
     })
+}
+
+pub(super) async fn renew(database: &Sqlite, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
+    database
+        .write(move |connection| {
+            let mut statement = connection.prepare_cached(include_str!("sqlite/renew_leases.sql"))?;
+            held.iter()
+                .try_for_each(|(id, fence)| statement.execute(params![id, fence, milliseconds(length)]).map(drop))
+        })
+        .await
 }
 
 pub(super) async fn record(database: &Sqlite, records: Vec<Record>) -> Result<usize, Error> {

@@ -256,6 +256,58 @@ async fn by_hand_a_delivery_is_retried_or_cancelled() {
 }
 
 #[tokio::test]
+async fn by_hand_means_one_attempt_only_for_what_has_ended() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let first = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&first, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        assert!(store.retry("acme", &first.id).await.unwrap());
+        let second = claim(&store, "w").await.remove(0);
+        assert!(!second.is_manual, "its schedule goes on");
+        store.record(vec![record(&second, Status::Failed, None)]).await.unwrap();
+        assert!(store.retry("acme", &first.id).await.unwrap());
+        let third = claim(&store, "w").await.remove(0);
+        assert!(third.is_manual);
+        store.record(vec![record(&third, Status::Throttled, Some(Duration::ZERO))]).await.unwrap();
+        let fourth = claim(&store, "w").await.remove(0);
+        assert!(fourth.is_manual, "put off, and still asked for by hand");
+        store.record(vec![record(&fourth, Status::Retrying, Some(Duration::ZERO))]).await.unwrap();
+        assert!(!claim(&store, "w").await[0].is_manual, "spent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_stands_behind_another_is_not_due() {
+    each_store(async |store| {
+        assert_eq!(store.next_due().await.unwrap(), None);
+        take_in(&store, vec![ordered("a1", "a"), ordered("a2", "a")]).await;
+        let head = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&head, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        let due = store.next_due().await.unwrap().unwrap();
+        assert!(due > MINUTE / 2, "the poller would spin: {due:?}");
+        assert!(store.lag().await.unwrap() < MINUTE / 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_renewed_lease_is_nobody_elses_and_one_taken_over_stays_so() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let first = store.claim(&lease("one", Duration::ZERO), 10).await.unwrap().remove(0);
+        store.renew(vec![(first.id.clone(), first.fence)], MINUTE).await.unwrap();
+        assert_eq!(claim(&store, "two").await.len(), 0);
+        store.renew(vec![(first.id.clone(), first.fence)], Duration::ZERO).await.unwrap();
+        let second = store.claim(&lease("two", Duration::ZERO), 10).await.unwrap().remove(0);
+        store.renew(vec![(first.id.clone(), first.fence)], MINUTE).await.unwrap();
+        let third = claim(&store, "three").await.remove(0);
+        assert_eq!(third.fence, second.fence + 1, "the zombie renewed nothing");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn deliveries_are_listed_newest_first_by_any_condition() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 2), event("b", 1)]).await;

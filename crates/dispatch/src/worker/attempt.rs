@@ -2,17 +2,21 @@
 
 use std::{
     borrow::Cow,
+    convert::Infallible,
     num::NonZeroU64,
+    panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use gate::gate::{By, Entry, Outcome as Report, Refused};
 use platform::{
     http_client::{Answer, Call, CallError},
     id,
+    shutdown::TASK_PANICS,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::Instant;
@@ -43,6 +47,10 @@ impl Inner {
             return self.write_later(ended(&job.delivery, Status::Cancelled, "the subscription is gone"));
         };
         let key = LaneKey { tenant: Arc::clone(tenant), subscription: Arc::clone(subscription) };
+        if self.tasks.stopping().is_cancelled() {
+            // It was on its way here when the worker gave its leases back.
+            return self.write_later(deferred(&job.delivery, Duration::ZERO, None));
+        }
         match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
             Placed::Queued => (),
             Placed::Run(job) => {
@@ -56,10 +64,16 @@ impl Inner {
     async fn run(self: Arc<Self>, key: LaneKey, first: Job) {
         let mut next = Some(first);
         while let Some(job) = next {
-            let record = self.deliver(&key, &job).await;
+            // A panic must not cost the lane its runner, nor the delivery its future.
+            let attempted = AssertUnwindSafe(self.deliver(&key, &job)).catch_unwind().await;
+            let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
             self.count(&record);
+            let is_soon = record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval);
             if let Err(error) = self.records.write(record).await {
                 tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
+            }
+            if is_soon {
+                self.wake.notify_one();
             }
             let may_go_on = !self.tasks.stopping().is_cancelled();
             next = self.lanes.next(&key, may_go_on);
@@ -75,6 +89,7 @@ impl Inner {
             if let Err(error) = inner.records.write(record).await {
                 tracing::error!(%error, "A deferral was not written; its lease will end instead.");
             }
+            inner.wake.notify_one();
         });
     }
 
@@ -91,13 +106,13 @@ impl Inner {
             if !endpoint.enabled {
                 return deferred(delivery, DISABLED_WAIT, Some("the subscription is disabled"));
             }
-            // Past half its lease there may not be enough left for a whole call: let someone start afresh.
-            if job.claimed_at.elapsed() + endpoint.timeout > self.deps.lease.length / 2 + endpoint.timeout {
+            // Past half its lease the first renewal might come too late: let someone start afresh.
+            if job.claimed_at.elapsed() > self.deps.lease.length / 2 {
                 return deferred(delivery, Duration::ZERO, None);
             }
             match self.deps.gate.enter(&endpoint.guarded.key, &endpoint.guarded.policy, ONE).await {
                 Entry::Pass(pass) => {
-                    let (record, report) = self.attempt(&endpoint, delivery).await;
+                    let (record, report) = self.attempt(&endpoint, job).await;
                     pass.exit(report).await;
                     return record;
                 }
@@ -114,12 +129,16 @@ impl Inner {
         }
     }
 
-    async fn attempt(&self, endpoint: &Endpoint, delivery: &Claimed) -> (Record, Report) {
+    async fn attempt(&self, endpoint: &Endpoint, job: &Job) -> (Record, Report) {
+        let delivery = &job.delivery;
         let started = Instant::now();
         let body = body(delivery);
         let headers = headers(endpoint, delivery, &body);
         let call = Call { target: &endpoint.target, headers: &headers, body, deadline: endpoint.timeout, tls: None };
-        let answer = self.deps.client.post(call).await;
+        let answer = tokio::select! {
+            answer = self.deps.client.post(call) => answer,
+            never = self.keep_lease(job) => match never {},
+        };
         let duration = started.elapsed();
         let outcome = outcome(&answer);
         metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);
@@ -127,6 +146,20 @@ impl Inner {
         let attempt = new_attempt(duration, answer, &outcome);
         let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
         (record, if outcome.is_success() { Report::Success } else { Report::Failure })
+    }
+
+    /// A call may take longer than its lease. While it runs, nobody else makes it.
+    async fn keep_lease(&self, job: &Job) -> Infallible {
+        let half = self.deps.lease.length / 2;
+        let mut next = job.claimed_at + half;
+        loop {
+            tokio::time::sleep_until(next).await;
+            next = Instant::now() + half;
+            if let Err(error) = self.renewals.write((job.delivery.id.clone(), job.delivery.fence)).await {
+                tracing::warn!(delivery = job.delivery.id, %error, "A lease was not renewed; trying again.");
+                next = Instant::now() + half / 4;
+            }
+        }
     }
 
     /// What the rules say follows, and what the subscription itself must know of it.
@@ -211,6 +244,13 @@ fn reason(refused: Refused) -> &'static str {
 fn deferred(delivery: &Claimed, wait: Duration, reason: Option<&str>) -> Record {
     let record = ended(delivery, Status::Throttled, "");
     Record { due_in: Some(wait), last_error: reason.map(str::to_owned), ..record }
+}
+
+/// A fault of ours, which the receiver's schedule does not pay for.
+fn panicked(delivery: &Claimed) -> Record {
+    metrics::counter!(TASK_PANICS, "task" => "delivery").increment(1);
+    tracing::error!(delivery = delivery.id, "A delivery panicked; it is put off.");
+    deferred(delivery, DISABLED_WAIT, Some("put off by a fault in Tidegate"))
 }
 
 fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {

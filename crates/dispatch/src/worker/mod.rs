@@ -22,6 +22,9 @@ use crate::{
     store::{Claimed, Lease, Record, Store},
 };
 
+/// How often the age of the oldest delivery is measured: it is one query over all that wait.
+const LAG_EVERY: Duration = Duration::from_secs(5);
+
 /// What an attempt needs.
 pub struct Deps {
     pub store: Store,
@@ -47,6 +50,8 @@ pub struct Worker {
 pub(crate) struct Inner {
     pub(crate) deps: Deps,
     pub(crate) records: Batcher<Record, ()>,
+    /// Ids and fences of calls that outlast their lease.
+    renewals: Batcher<(String, i64), ()>,
     lanes: Lanes,
     tasks: Tasks,
     wake: Notify,
@@ -56,10 +61,14 @@ impl Worker {
     pub fn start(deps: Deps, tasks: &Tasks) -> Self {
         let store = deps.store.clone();
         let records = Batcher::start(tasks, "outcomes", 1000, 2, move |records| write(store.clone(), records));
+        let (store, length) = (deps.store.clone(), deps.lease.length);
+        let renewals =
+            Batcher::start(tasks, "renewals", 1000, 1, move |held: Vec<_>| renew(store.clone(), held, length));
         let lanes = Lanes::new(deps.config.max_in_flight);
-        let inner = Inner { deps, records, lanes, tasks: tasks.clone(), wake: Notify::new() };
+        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake: Notify::new() };
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
+        tasks.spawn("delivery lag", worker.clone().watch_lag());
         worker
     }
 
@@ -119,9 +128,19 @@ impl Worker {
             }
         }
         let next = deps.store.next_due().await?.unwrap_or(Duration::MAX);
-        metrics::gauge!(names::LAG_SECONDS).set(0.0);
-        // Due now and yet not claimed: it is behind another in its line, or someone else has just taken it.
+        // Due now and yet not claimed: it came in the meantime, or someone else is just taking it.
         Ok(next.clamp(Duration::from_millis(20), deps.config.poll_interval))
+    }
+
+    async fn watch_lag(self) {
+        let Inner { deps, tasks, .. } = &*self.inner;
+        let mut tick = tokio::time::interval(LAG_EVERY);
+        while tasks.stopping().run_until_cancelled(tick.tick()).await.is_some() {
+            match deps.store.lag().await {
+                Ok(lag) => metrics::gauge!(names::LAG_SECONDS).set(lag.as_secs_f64()),
+                Err(error) => tracing::warn!(%error, "The age of the oldest delivery could not be read."),
+            }
+        }
     }
 
     /// Waits for calls in flight, then gives back what was not begun.
@@ -132,6 +151,12 @@ impl Worker {
             tracing::warn!(%error, "Leases were not given back; they end by themselves.");
         }
     }
+}
+
+async fn renew(store: Store, held: Vec<(String, i64)>, length: Duration) -> Result<Vec<()>, Error> {
+    let count = held.len();
+    store.renew(held, length).await?;
+    Ok(vec![(); count])
 }
 
 /// Writes outcomes, again and again until the database takes them: a lost one would be a second delivery.

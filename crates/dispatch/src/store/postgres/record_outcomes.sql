@@ -8,17 +8,17 @@ WITH input AS (
   UPDATE deliveries d
   SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + input.deferrals,
     due_at = now() + input.due_in_ms * interval '1 millisecond', last_error = coalesce(input.last_error, d.last_error),
-    is_manual = FALSE, lease_owner = NULL, updated_at = now()
+    is_manual = d.is_manual AND input.attempts = 0, lease_owner = NULL, updated_at = now()
   FROM input
   WHERE d.id = input.id AND d.fence = input.fence AND d.status = 'processing'
-  RETURNING d.id, d.tenant_id, d.attempts
+  RETURNING d.id, d.fence, d.tenant_id, d.attempts
 ), attempted AS (
   INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms,
     response_status, response_headers, response_body, error_class, error)
   SELECT input.attempt_id, recorded.tenant_id, recorded.id, recorded.attempts,
     now() - input.duration_ms * interval '1 millisecond', input.duration_ms,
     input.response_status, input.response_headers, input.response_body, input.error_class, input.error
-  FROM input JOIN recorded USING (id)
+  FROM input JOIN recorded USING (id, fence)
   WHERE input.attempt_id IS NOT NULL
 )
 SELECT id FROM recorded
