@@ -51,3 +51,16 @@ fn a_second_worker_on_the_same_sqlite_file_refuses_to_start() {
     assert!(ended.output.contains("database.url"), "it says what to do: {}", ended.output);
     first.stop().succeeded();
 }
+
+#[test]
+fn a_call_that_outlasts_its_lease_is_made_once() {
+    let backend = Backend::Postgres(need!(testkit::postgres()));
+    let receiver = Receiver::start();
+    receiver.set(Behaviour { delay: LEASE + LEASE / 2, ..Behaviour::default() });
+    let (here, there) = (replica(&backend).start(), replica(&backend).start());
+    subscribe(here.addr(), &receiver.url("/"), json!({"timeout": "15s"}));
+    wait_for_subscriptions(there.addr(), 1);
+    send(here.addr(), json!({"id": "slow", "type": "a.b", "data": {}}));
+    let delivered = wait_for_status(there.addr(), "slow", "delivered");
+    assert_eq!((&delivered["attempts"], receiver.count()), (&json!(1), 1));
+}

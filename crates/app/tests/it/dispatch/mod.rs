@@ -1,7 +1,15 @@
 //! Events through the built binary to a real receiver, while processes and databases are killed, stopped and started.
 
+mod bad_input;
+mod fair;
 mod fenced;
+mod leaving;
 mod nothing_lost;
+mod once;
+mod operators;
+mod order;
+mod outage;
+mod retry;
 mod signatures;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
@@ -44,6 +52,14 @@ fn send(addr: SocketAddr, event: Value) -> Value {
     Call::post("/v1/events", event).to(addr).expect(202)
 }
 
+/// Sends events in one request; all are accepted.
+#[track_caller]
+fn send_all(addr: SocketAddr, events: impl Iterator<Item = Value>) {
+    let body: String = events.map(|event| format!("{event}\n")).collect();
+    let answer = Call::new("POST", "/v1/events").body("application/x-ndjson", body).to(addr).expect(202);
+    assert_eq!(answer["rejected"], 0, "{answer}");
+}
+
 fn event_id(number: usize) -> String {
     format!("e{number:06}")
 }
@@ -73,7 +89,7 @@ fn deliveries(addr: SocketAddr, query: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
-        let page = Call::get(&format!("/v1/deliveries?limit=100{query}{after}")).to(addr).expect(200);
+        let page = Call::get(&format!("/v1/deliveries?limit=1000{query}{after}")).to(addr).expect(200);
         all.extend(page["data"].as_array().unwrap().iter().cloned());
         let Some(next) = page["next"].as_str() else { return all };
         after = format!("&after={next}");

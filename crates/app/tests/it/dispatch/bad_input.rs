@@ -1,0 +1,228 @@
+//! Mistakes: a 4xx with a stable code and the field, and nothing stored.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use testkit::receiver::Receiver;
+
+use super::{deliveries, replica, subscribe, wait_for_none};
+use crate::support::{Backend, Call, Response, Setup, each_backend};
+
+each_backend! {
+    a_wrong_event_is_refused_and_nothing_is_stored
+    a_wrong_subscription_is_refused_and_nothing_is_stored
+    one_broken_line_fails_alone
+    a_foreign_id_is_an_unknown_id
+}
+
+fn post(addr: SocketAddr, body: impl Into<Vec<u8>>) -> Response {
+    Call::new("POST", "/v1/events").body("application/json", body).to(addr)
+}
+
+fn nested(depth: usize) -> String {
+    format!(r#"{{"type": "a.b", "data": {}{}}}"#, "[".repeat(depth), "]".repeat(depth))
+}
+
+fn is_empty(addr: SocketAddr, path: &str) -> bool {
+    Call::get(path).to(addr).expect(200)["data"] == json!([])
+}
+
+fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    for (body, code) in [
+        ("", "invalid_json"),
+        ("{", "invalid_json"),
+        (r#"{"type": "a.b", "data": {}} x"#, "invalid_json"),
+        (r#"{"type": "a.b", "data": {"a": 01}}"#, "invalid_json"),
+        ("[{]", "invalid_json"),
+    ] {
+        post(addr, body).expect_problem(400, code);
+    }
+    post(addr, b"{\"type\": \"a.b\", \"data\": \"\xff\"}").expect_problem(400, "invalid_json");
+    let long = "x".repeat(300);
+    for (event, field) in [
+        (json!({"type": 7, "data": {}}), Some("type")),
+        (json!({"type": "a.b", "data": {}, "id": 7}), Some("id")),
+        (json!({"type": "a.b", "data": {}, "topic": "x"}), Some("topic")),
+        (json!({"type": "a.b", "data": {}, "deliver_at": "tomorrow"}), Some("deliver_at")),
+        (json!({"type": "", "data": {}}), Some("type")),
+        (json!({"type": "a b", "data": {}}), Some("type")),
+        (json!({"type": "a.*", "data": {}}), Some("type")),
+        (json!({"type": "a\r\nx: y", "data": {}}), Some("type")),
+        (json!({"type": "a.b", "data": {}, "id": ""}), Some("id")),
+        (json!({"type": "a.b", "data": {}, "id": "a\r\nx: y"}), Some("id")),
+        (json!({"type": "a.b", "data": {}, "id": long}), Some("id")),
+        (json!({"type": "a.b", "data": {}, "source": "a\u{0}"}), Some("source")),
+        (json!({"type": "a.b", "data": {}, "ordering_key": ""}), Some("ordering_key")),
+        (json!({"data": {}}), None),
+        (json!({"type": "a.b"}), None),
+        (json!("event"), None),
+        (json!(null), None),
+    ] {
+        let problem = post(addr, event.to_string()).expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"].as_str(), field, "{event}: {problem}");
+    }
+    let large = json!({"type": "a.b", "data": "x".repeat(2 << 20)}).to_string();
+    post(addr, large.clone()).expect_problem(413, "event_too_large");
+    for depth in [121, 100_000] {
+        let problem = post(addr, nested(depth)).expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"], "data", "{problem}");
+    }
+    assert!(is_empty(addr, "/v1/events") && is_empty(addr, "/v1/deliveries"));
+    post(addr, nested(120)).expect(202);
+    assert_eq!(Call::get("/v1/events").to(addr).expect(200)["data"].as_array().unwrap().len(), 1);
+    assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
+}
+
+fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
+    // The door is locked, so private addresses are not called.
+    let tidegate = backend.locked().start();
+    let addr = tidegate.addr();
+    let create = |more: Value| {
+        let mut settings = json!({"url": "https://example.com/hook", "event_types": ["order.*"]});
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Call::post("/v1/subscriptions", settings).admin().to(addr)
+    };
+    for url in [
+        "ftp://example.com/",
+        "example.com",
+        "",
+        "http://user:hunter2@example.com/",
+        "http://127.0.0.1:9/",
+        "http://[::1]/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1/",
+        "http://0x7f.1/",
+        "https://exa mple.com/",
+        "https://example.com/\r\nx: y",
+    ] {
+        let answer = create(json!({"url": url}));
+        assert_eq!(answer.status, 422, "{url:?}: {answer:?}");
+        let problem = answer.json();
+        assert_eq!(problem["field"], "url", "{problem}");
+        assert!(!problem["detail"].as_str().unwrap().contains("hunter2"), "{problem}");
+    }
+    for (wrong, field) in [
+        (json!({"event_types": []}), "event_types"),
+        (json!({"event_types": ["a..b"]}), "event_types[0]"),
+        (json!({"event_types": ["a.b", "a.**c"]}), "event_types[1]"),
+        (json!({"event_types": "a"}), "event_types"),
+        (json!({"rate_limit": 0}), "rate_limit"),
+        (json!({"rate_limit": -1}), "rate_limit"),
+        (json!({"rate_limit": 1_000_000}), "rate_limit"),
+        (json!({"max_concurrency": 0}), "max_concurrency"),
+        (json!({"timeout": "99ms"}), "timeout"),
+        (json!({"timeout": "31s"}), "timeout"),
+        (json!({"timeout": 15}), "timeout"),
+        (json!({"retry_schedule": ["soon"]}), "retry_schedule"),
+        (json!({"retry_schedule": ["0s"]}), "retry_schedule"),
+        (json!({"ordering": "random"}), "ordering"),
+        (json!({"headers": {"host": "x"}}), "headers.host"),
+        (json!({"headers": {"webhook-id": "x"}}), "headers.webhook-id"),
+        (json!({"headers": {"x-a": "a\r\nx-b: c"}}), "headers.x-a"),
+        (json!({"filter": {"data.a": {"near": 1}}}), r#"filter["data.a"].near"#),
+        (json!({"id": "Not Plain"}), "id"),
+        (json!({"secret": "whsec_!"}), "secret"),
+        (json!({"urll": "x"}), "urll"),
+    ] {
+        let answer = create(wrong.clone());
+        assert_eq!(answer.status, 422, "{wrong}: {answer:?}");
+        let problem = answer.expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"], field, "{wrong}: {problem}");
+    }
+    assert_eq!(Call::get("/v1/subscriptions").admin().to(addr).expect(200)["data"], json!([]));
+    let made = create(json!({"id": "mine"})).expect(201);
+    assert_eq!(made["id"], "mine");
+    create(json!({"id": "mine"})).expect_problem(409, "subscription_exists");
+    let change = |body: Value| Call::new("PATCH", "/v1/subscriptions/mine").admin().json(body).to(addr);
+    assert_eq!(change(json!({"secret": "x"})).expect_problem(422, "invalid_field")["field"], "secret");
+    assert_eq!(change(json!({"url": "http://127.0.0.1/"})).json()["field"], "url");
+    let kept = Call::get("/v1/subscriptions/mine").admin().to(addr).expect(200);
+    assert_eq!(kept["url"], "https://example.com/hook");
+    for (path, status, code) in [
+        ("/v1/deliveries?limit=0", 422, "invalid_field"),
+        ("/v1/deliveries?limit=1001", 422, "invalid_field"),
+        ("/v1/deliveries?limit=many", 400, "invalid_query"),
+        ("/v1/deliveries?status=lost", 400, "invalid_query"),
+        ("/v1/deliveries?since=yesterday", 400, "invalid_query"),
+        ("/v1/deliveries?sort=up", 400, "invalid_query"),
+        ("/v1/subscriptions?limit=0", 422, "invalid_field"),
+        ("/v1/events?limit=x", 400, "invalid_query"),
+    ] {
+        Call::get(path).admin().to(addr).expect_problem(status, code);
+    }
+    // A cursor that nobody gave out finds the end, or the beginning; it breaks nothing.
+    for path in ["/v1/deliveries?after=nonsense", "/v1/events?after=nonsense", "/v1/subscriptions?after=nonsense"] {
+        Call::get(path).admin().to(addr).expect(200);
+    }
+}
+
+fn one_broken_line_fails_alone(backend: &Backend) {
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    let many = |body: String| Call::new("POST", "/v1/events").body("application/x-ndjson", body).to(addr);
+    let good = |id: &str| json!({"id": id, "type": "a.b", "data": {}}).to_string();
+    let huge = json!({"id": "huge", "type": "a.b", "data": "x".repeat(1 << 20)}).to_string();
+    let answer =
+        many([&good("a"), "{nope", "", &good("b"), r#"{"type": "a.b"}"#, &huge, &good("c")].join("\n")).expect(202);
+    assert_eq!((&answer["accepted"], &answer["rejected"]), (&json!(3), &json!(3)), "{answer}");
+    let result = |place: usize| answer["results"][place].clone();
+    assert_eq!((&result(0)["id"], &result(2)["id"], &result(5)["id"]), (&json!("a"), &json!("b"), &json!("c")));
+    assert_eq!(result(1)["error"]["code"], "invalid_json");
+    assert_eq!(result(3)["error"]["code"], "invalid_field");
+    assert_eq!(result(4)["error"]["code"], "event_too_large");
+    wait_for_none(addr, &["pending", "processing", "retrying", "throttled", "failed"]);
+    assert_eq!((deliveries(addr, "").len(), receiver.distinct()), (3, 3));
+
+    let nothing = many(String::new()).expect(202);
+    assert_eq!(nothing, json!({"accepted": 0, "rejected": 0, "results": []}));
+    let all_wrong = many("nope\nnope".to_owned());
+    assert_eq!(all_wrong.expect(422)["rejected"], 2);
+    let too_many = "{}\n".repeat(10_001);
+    let answer = many(too_many).expect(422);
+    assert_eq!(answer["results"][10_000]["error"]["code"], "too_many_events");
+    assert_eq!(deliveries(addr, "").len(), 3);
+}
+
+fn a_foreign_id_is_an_unknown_id(backend: &Backend) {
+    let tidegate = backend.under(Setup::locked()).start();
+    let addr = tidegate.addr();
+    let key_of = |tenant: &str| {
+        Call::post("/admin/tenants", json!({"id": tenant, "name": tenant})).admin().to(addr).expect(201);
+        let path = format!("/admin/tenants/{tenant}/keys");
+        let made = Call::post(&path, json!({"name": "all"})).admin().to(addr).expect(201);
+        made["key"].as_str().unwrap().to_owned()
+    };
+    let (ours, theirs) = (key_of("ours"), key_of("theirs"));
+    let settings = json!({"id": "secret-hook", "url": "https://example.com/", "event_types": ["never"]});
+    Call::post("/v1/subscriptions", settings).key(&ours).to(addr).expect(201);
+    Call::post("/v1/events", json!({"id": "e", "type": "a.b", "data": {}})).key(&ours).to(addr).expect(202);
+    Call::new("POST", "/v1/subscriptions/secret-hook/test").key(&ours).to(addr).expect(202);
+    let delivery = Call::get("/v1/deliveries").key(&ours).to(addr).expect(200)["data"][0]["id"].clone();
+    let delivery = delivery.as_str().unwrap();
+    for (method, path) in [
+        ("GET", "/v1/events/e".to_owned()),
+        ("GET", "/v1/events/e/deliveries".to_owned()),
+        ("GET", "/v1/subscriptions/secret-hook".to_owned()),
+        ("DELETE", "/v1/subscriptions/secret-hook".to_owned()),
+        ("POST", "/v1/subscriptions/secret-hook/test".to_owned()),
+        ("POST", "/v1/subscriptions/secret-hook/rotate-secret".to_owned()),
+        ("GET", format!("/v1/deliveries/{delivery}")),
+        ("GET", format!("/v1/deliveries/{delivery}/attempts")),
+        ("POST", format!("/v1/deliveries/{delivery}/retry")),
+        ("POST", format!("/v1/deliveries/{delivery}/cancel")),
+    ] {
+        Call::new(method, &path).key(&theirs).to(addr).expect_problem(404, "not_found");
+    }
+    let change = Call::new("PATCH", "/v1/subscriptions/secret-hook").json(json!({"enabled": false}));
+    change.key(&theirs).to(addr).expect_problem(404, "not_found");
+    // Their own event under the same id is another event.
+    let same_id = json!({"id": "e", "type": "a.b", "data": {"theirs": true}});
+    Call::post("/v1/events", same_id).key(&theirs).to(addr).expect(202);
+    assert_eq!(Call::get("/v1/subscriptions/secret-hook").key(&ours).to(addr).expect(200)["enabled"], true);
+}

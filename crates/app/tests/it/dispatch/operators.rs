@@ -1,0 +1,128 @@
+//! What people do by hand: retry, cancel, test, pause and resume, delete, rotate a secret.
+
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use testkit::receiver::{Answer, Behaviour, Receiver, Secret, Verdict};
+
+use super::{LATER, attempts, replica, send, subscribe, wait_for_status};
+use crate::support::{Backend, Call, Response, each_backend};
+
+each_backend! {
+    a_delivery_is_retried_and_cancelled_by_hand
+    a_paused_subscription_parks_and_a_resumed_one_delivers
+    a_deleted_subscription_gets_nothing_more
+}
+
+fn by_hand(addr: SocketAddr, delivery: &Value, action: &str) -> Response {
+    Call::new("POST", &format!("/v1/deliveries/{}/{action}", delivery["id"].as_str().unwrap())).to(addr)
+}
+
+fn path(subscription: &Value) -> String {
+    format!("/v1/subscriptions/{}", subscription["id"].as_str().unwrap())
+}
+
+fn a_delivery_is_retried_and_cancelled_by_hand(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set(Answer::Status(500));
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["1h", "1h"]}));
+    send(addr, json!({"id": "one", "type": "a.b", "data": {}}));
+    let waiting = wait_for_status(addr, "one", "retrying");
+
+    // Before its schedule is over, an attempt by hand is one of them: the schedule goes on.
+    by_hand(addr, &waiting, "retry").expect(202);
+    receiver.received_blocking(2, LATER);
+    let still = wait_for_status(addr, "one", "retrying");
+    assert_eq!(still["attempts"], 2);
+    let cancelled = by_hand(addr, &still, "cancel").expect(200);
+    assert_eq!((&cancelled["status"], &cancelled["next_attempt_at"]), (&json!("cancelled"), &json!(null)));
+    by_hand(addr, &still, "cancel").expect_problem(409, "already_ended");
+
+    // After its end, it is the only one: a failure starts no new schedule.
+    by_hand(addr, &still, "retry").expect(202);
+    receiver.received_blocking(3, LATER);
+    let failed = wait_for_status(addr, "one", "failed");
+    assert_eq!(failed["next_attempt_at"], json!(null));
+    receiver.set(Behaviour::default());
+    by_hand(addr, &failed, "retry").expect(202);
+    let delivered = wait_for_status(addr, "one", "delivered");
+    assert_eq!((&delivered["attempts"], attempts(addr, &delivered).len()), (&json!(4), 4));
+    by_hand(addr, &json!({"id": "dlv_nobody"}), "retry").expect_problem(404, "not_found");
+}
+
+fn a_paused_subscription_parks_and_a_resumed_one_delivers(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set(Behaviour { fail_first: 1, ..Behaviour::default() });
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["1s"]}));
+    send(addr, json!({"id": "parked", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "parked", "retrying");
+    let switch = |enabled: bool| Call::new("PATCH", &path(&subscription)).json(json!({"enabled": enabled})).to(addr);
+    assert_eq!(switch(false).expect(200)["enabled"], false);
+    let parked = wait_for_status(addr, "parked", "throttled");
+    assert_eq!((&parked["attempts"], &parked["deferrals"]), (&json!(1), &json!(1)));
+    assert!(parked["next_attempt_at"].is_string(), "{parked}");
+    assert_eq!(receiver.count(), 1);
+    switch(true).expect(200);
+    assert_eq!(wait_for_status(addr, "parked", "delivered")["attempts"], 2);
+}
+
+fn a_deleted_subscription_gets_nothing_more(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set(Answer::Status(500));
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["1h"]}));
+    send(addr, json!({"id": "orphan", "type": "a.b", "data": {}}));
+    let waiting = wait_for_status(addr, "orphan", "retrying");
+    Call::new("DELETE", &path(&subscription)).to(addr).expect(204);
+    let cancelled = wait_for_status(addr, "orphan", "cancelled");
+    assert_eq!(cancelled["last_error"], "the subscription was deleted");
+    Call::get(&path(&subscription)).to(addr).expect_problem(404, "not_found");
+    Call::new("DELETE", &path(&subscription)).to(addr).expect_problem(404, "not_found");
+    // A retry by hand has nowhere to go, and says so.
+    by_hand(addr, &waiting, "retry").expect(202);
+    testkit::wait_until(LATER, "it to end again", || {
+        wait_for_status(addr, "orphan", "cancelled")["last_error"] == "the subscription is gone"
+    });
+    assert_eq!(receiver.count(), 1);
+}
+
+#[test]
+fn a_test_event_goes_to_its_subscription_alone() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let tested = subscribe(addr, &receiver.url("/tested"), json!({"event_types": ["order.*"]}));
+    subscribe(addr, &receiver.url("/other"), json!({}));
+    let event = Call::new("POST", &format!("{}/test", path(&tested))).to(addr).expect(202);
+    wait_for_status(addr, event["id"].as_str().unwrap(), "delivered");
+    let requests = receiver.requests();
+    assert_eq!((requests.len(), requests[0].path.as_str()), (1, "/tested"));
+    let body: Value = serde_json::from_slice(&requests[0].body).unwrap();
+    assert_eq!(body["type"], "tidegate.test");
+}
+
+#[test]
+fn a_rotated_secret_signs_beside_the_old_one() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({}));
+    let rotated = Call::new("POST", &format!("{}/rotate-secret", path(&subscription))).to(addr).expect(200);
+    let [old, new] = [&subscription, &rotated].map(|shown| shown["secret"].as_str().unwrap());
+    assert_ne!(old, new);
+    for (id, secret) in [("by-old", old), ("by-new", new)] {
+        receiver.verify_with([Secret::new(secret)]);
+        send(addr, json!({"id": id, "type": "a.b", "data": {}}));
+        wait_for_status(addr, id, "delivered");
+    }
+    for request in receiver.requests() {
+        assert_eq!(request.verdict, Verdict::Valid);
+        assert_eq!(request.header("webhook-signature").split(' ').count(), 2);
+    }
+    let shown = Call::get(&path(&subscription)).to(addr).expect(200);
+    assert_eq!(shown.get("secret"), None, "shown once: {shown}");
+}

@@ -1,0 +1,60 @@
+//! `ordering: key`: first in, first out for each key; a head that fails holds its key and no other.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use testkit::receiver::{Answer, Behaviour, Receiver};
+
+use super::{LATER, replica, send, subscribe, wait_for_none, wait_for_status};
+use crate::support::{Backend, Call, each_backend};
+
+each_backend! {
+    a_failing_head_holds_its_key_and_no_other
+    order_is_kept_for_each_key_through_failures
+}
+
+fn a_failing_head_holds_its_key_and_no_other(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set(Answer::Status(500));
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"ordering": "key", "retry_schedule": ["1h", "1h"]}));
+    let event = |id: &str, key: &str| json!({"id": id, "type": "a.b", "data": {}, "ordering_key": key});
+    send(addr, event("a1", "a"));
+    let head = wait_for_status(addr, "a1", "retrying");
+    receiver.set(Behaviour::default());
+    send(addr, event("a2", "a"));
+    send(addr, event("b1", "b"));
+    wait_for_status(addr, "b1", "delivered");
+    assert_eq!(wait_for_status(addr, "a2", "pending")["attempts"], 0);
+
+    Call::new("POST", &format!("/v1/deliveries/{}/retry", head["id"].as_str().unwrap())).to(addr).expect(202);
+    wait_for_status(addr, "a2", "delivered");
+    let arrived: Vec<String> = receiver.requests().iter().map(|request| request.id().to_owned()).collect();
+    assert_eq!(arrived, ["a1", "b1", "a1", "a2"]);
+}
+
+fn order_is_kept_for_each_key_through_failures(backend: &Backend) {
+    const KEYS: usize = 4;
+    const EACH: usize = 8;
+    let receiver = Receiver::start();
+    receiver.set(Behaviour { fail_first_of_each: 1, ..Behaviour::default() });
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"ordering": "key", "retry_schedule": ["10ms", "10ms"]}));
+    for number in 0..EACH {
+        for key in 0..KEYS {
+            let (id, key) = (format!("{key}-{number}"), key.to_string());
+            send(addr, json!({"id": id, "type": "a.b", "data": {}, "ordering_key": key}));
+        }
+    }
+    receiver.received_blocking(2 * KEYS * EACH, LATER);
+    wait_for_none(addr, &["pending", "processing", "retrying", "throttled", "failed"]);
+    let mut by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for request in receiver.requests() {
+        let (key, number) = request.id().split_once('-').unwrap();
+        by_key.entry(key.to_owned()).or_default().push(number.to_owned());
+    }
+    let expected: Vec<String> = (0..EACH).flat_map(|number| [number.to_string(), number.to_string()]).collect();
+    assert!(by_key.values().all(|order| *order == expected), "{by_key:?}");
+}
