@@ -14,9 +14,10 @@ use std::{
 };
 
 use axum::http::{HeaderName, HeaderValue};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use platform::{config::Invalid, db, http_client::Target, id, secret::Secret, shutdown::Tasks};
 use tenancy::vault::{Place, Vault};
+use tokio::time::Instant;
 
 use crate::{
     delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
@@ -37,6 +38,9 @@ const REMEMBERED_TYPES: usize = 10_000;
 const HEADERS: &str = "headers";
 /// Rows of `subscription_secrets` that hold private keys for `v1a`.
 const KEY_PREFIX: &str = "sgk";
+
+/// Tenant and id.
+pub type SubscriptionKey = (Arc<str>, Arc<str>);
 
 /// One subscription, compiled.
 pub struct Endpoint {
@@ -77,8 +81,10 @@ struct Inner {
     allow_private: bool,
     tenants: RwLock<HashMap<Arc<str>, TenantCatalog>>,
     version: AtomicI64,
-    /// One refresh at a time: the later one finds nothing left to do.
-    refreshing: tokio::sync::Mutex<()>,
+    /// Subscriptions that were switched on since someone asked.
+    switched_on: Mutex<Vec<SubscriptionKey>>,
+    /// When the last refresh began. One at a time: the later one finds nothing left to do.
+    refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Catalog {
@@ -89,7 +95,8 @@ impl Catalog {
             allow_private,
             tenants: RwLock::default(),
             version: AtomicI64::new(0),
-            refreshing: tokio::sync::Mutex::default(),
+            switched_on: Mutex::default(),
+            refreshed: tokio::sync::Mutex::default(),
         };
         Catalog { inner: Arc::new(inner) }
     }
@@ -123,14 +130,31 @@ impl Catalog {
         self.inner.tenants.read().get(tenant).map(|tenant| tenant.by_id.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The subscriptions that were off and are on, each told once.
+    pub fn take_switched_on(&self) -> Vec<SubscriptionKey> {
+        std::mem::take(&mut self.inner.switched_on.lock())
+    }
+
     /// Reads what changed since the last time.
     pub async fn refresh(&self) -> Result<(), db::Error> {
-        let Inner { store, version, refreshing, .. } = &*self.inner;
-        let _only_one = refreshing.lock().await;
+        self.refresh_since(Instant::now()).await
+    }
+
+    /// The same, unless that was done after `moment`. Another replica may just have made what a claimed row speaks of.
+    pub async fn refresh_since(&self, moment: Instant) -> Result<(), db::Error> {
+        let Inner { store, version, refreshed, .. } = &*self.inner;
+        let mut refreshed = refreshed.lock().await;
+        if refreshed.is_some_and(|refreshed| refreshed > moment) {
+            return Ok(());
+        }
+        let begun = Instant::now();
         loop {
             let seen = version.load(Relaxed);
             let rows = store.changed_subscriptions(seen).await?;
-            let Some(newest) = rows.last().map(|row| row.version) else { return Ok(()) };
+            let Some(newest) = rows.last().map(|row| row.version) else {
+                *refreshed = Some(begun);
+                return Ok(());
+            };
             for row in rows {
                 self.take(row).await?;
             }
@@ -159,7 +183,14 @@ impl Catalog {
         let tenant = tenants.entry(row.tenant.as_str().into()).or_default();
         tenant.by_type.clear();
         match compiled {
-            Some(endpoint) => drop(tenant.by_id.insert(Arc::clone(&endpoint.id), Arc::new(endpoint))),
+            Some(endpoint) => {
+                let endpoint = Arc::new(endpoint);
+                let before = tenant.by_id.insert(Arc::clone(&endpoint.id), Arc::clone(&endpoint));
+                if endpoint.enabled && before.is_some_and(|before| !before.enabled) {
+                    let key = (Arc::clone(&endpoint.tenant), Arc::clone(&endpoint.id));
+                    self.inner.switched_on.lock().push(key);
+                }
+            }
             None => drop(tenant.by_id.remove(row.id.as_str())),
         }
         Ok(())

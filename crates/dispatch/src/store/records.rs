@@ -81,6 +81,11 @@ impl Store {
         Ok(rows.and_then(|[_, rows, _, _]| first(&rows, subscription)))
     }
 
+    /// What is parked for a subscription may go.
+    pub async fn resume(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        self.database.transact([query!("resume_deliveries").with([tenant.into(), id.into()])]).await.map(drop)
+    }
+
     /// Switches it off with a reason; `None` if it is off or gone already.
     pub async fn disable_subscription(
         &self,

@@ -44,7 +44,7 @@ impl Inner {
     pub(super) fn offer(self: &Arc<Self>, job: Job) {
         let Claimed { tenant, subscription, .. } = &job.delivery;
         let Some(endpoint) = self.deps.catalog.endpoint(tenant, subscription) else {
-            return self.write_later(ended(&job.delivery, Status::Cancelled, "the subscription is gone"));
+            return self.look_again(job);
         };
         let key = LaneKey { tenant: Arc::clone(tenant), subscription: Arc::clone(subscription) };
         if self.tasks.stopping().is_cancelled() {
@@ -61,12 +61,30 @@ impl Inner {
         }
     }
 
+    /// This process does not know the subscription: it is gone, or another replica has just made it.
+    fn look_again(self: &Arc<Self>, job: Job) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn("unknown subscription", async move {
+            let refreshed = inner.deps.catalog.refresh_since(job.claimed_at).await;
+            let Claimed { tenant, subscription, .. } = &job.delivery;
+            match refreshed {
+                Ok(()) if inner.deps.catalog.endpoint(tenant, subscription).is_some() => inner.offer(job),
+                Ok(()) => inner.write_later(ended(&job.delivery, Status::Cancelled, "the subscription is gone")),
+                Err(error) => {
+                    tracing::warn!(%subscription, %error, "A subscription could not be read; its delivery waits.");
+                    inner.write_later(deferred(&job.delivery, SHORT_WAIT, None));
+                }
+            }
+        });
+    }
+
     async fn run(self: Arc<Self>, key: LaneKey, first: Job) {
         let mut next = Some(first);
         while let Some(job) = next {
             // A panic must not cost the lane its runner, nor the delivery its future.
             let attempted = AssertUnwindSafe(self.deliver(&key, &job)).catch_unwind().await;
             let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
+            self.lanes.called(&key);
             self.count(&record);
             let is_soon = record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval);
             if let Err(error) = self.records.write(record).await {
@@ -104,6 +122,9 @@ impl Inner {
                 return ended(delivery, Status::Cancelled, "the subscription is gone");
             };
             if !endpoint.enabled {
+                if self.is_on_after_all(&endpoint, job.claimed_at).await {
+                    continue;
+                }
                 return deferred(delivery, DISABLED_WAIT, Some("the subscription is disabled"));
             }
             // Past half its lease the first renewal might come too late: let someone start afresh.
@@ -127,6 +148,14 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Another replica may have switched it on since it was last read here.
+    async fn is_on_after_all(&self, endpoint: &Endpoint, claimed_at: Instant) -> bool {
+        if let Err(error) = self.deps.catalog.refresh_since(claimed_at).await {
+            tracing::warn!(subscription = %endpoint.id, %error, "A subscription could not be read.");
+        }
+        self.deps.catalog.endpoint(&endpoint.tenant, &endpoint.id).is_some_and(|now| now.enabled)
     }
 
     async fn attempt(&self, endpoint: &Endpoint, job: &Job) -> (Record, Report) {

@@ -59,6 +59,8 @@ struct Lane {
     last_slot: Option<Instant>,
     /// When it last finished a job, or began.
     last_done: Instant,
+    /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
+    writing: usize,
 }
 
 pub(super) struct Lanes {
@@ -99,7 +101,7 @@ impl Lanes {
             self.count(1, 0);
             return Placed::Queued;
         }
-        let stuck = now.saturating_duration_since(lane.last_done);
+        let stuck = if lane.writing > 0 { Duration::ZERO } else { now.saturating_duration_since(lane.last_done) };
         Placed::Full(job, lane.slot(shape, now, (stuck * STUCK_FACTOR).min(LONGEST_STAY)))
     }
 
@@ -108,11 +110,19 @@ impl Lanes {
         self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now)).slot(shape, now, wait)
     }
 
-    /// A runner is done with a job: here is its next one, or it ends.
+    /// A runner's call is over; its outcome is yet to be written.
+    pub(super) fn called(&self, key: &LaneKey) {
+        if let Some(lane) = self.lanes.lock().get_mut(key) {
+            lane.writing += 1;
+        }
+    }
+
+    /// A runner is done with a job, its outcome written: here is its next one, or it ends.
     pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
         let mut lanes = self.lanes.lock();
         let lane = lanes.get_mut(key)?;
         lane.last_done = Instant::now();
+        lane.writing -= 1;
         if may_go_on && let Some(job) = lane.queue.pop_front() {
             self.count(-1, 0);
             return Some(job);
@@ -155,7 +165,7 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 
 impl Lane {
     fn new(now: Instant) -> Self {
-        Lane { queue: VecDeque::new(), running: 0, last_slot: None, last_done: now }
+        Lane { queue: VecDeque::new(), running: 0, last_slot: None, last_done: now, writing: 0 }
     }
 
     fn slot(&mut self, shape: Shape, now: Instant, wait: Duration) -> Duration {
@@ -164,5 +174,79 @@ impl Lane {
         let slot = after_last.max(now + wait).max(now + interval);
         self.last_slot = Some(slot);
         slot - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::Claimed;
+
+    const SHAPE: Shape = Shape { calls: 1, per_second: 1 };
+
+    fn job(now: Instant) -> Job {
+        let delivery = Claimed {
+            id: "dlv".to_owned(),
+            tenant: "acme".into(),
+            subscription: "sub".into(),
+            event_id: "evt".to_owned(),
+            event_type: "a.b".to_owned(),
+            event_at: time::OffsetDateTime::UNIX_EPOCH,
+            data: Bytes::new(),
+            attempts: 0,
+            is_manual: false,
+            fence: 1,
+        };
+        Job { delivery, claimed_at: now }
+    }
+
+    /// A lane with one job running and two waiting, which is full.
+    fn full(now: Instant) -> (Lanes, LaneKey) {
+        let (lanes, key) = (Lanes::new(8), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+        assert!(matches!(lanes.place(&key, job(now), SHAPE, now), Placed::Run(_)));
+        for _ in 0..2 {
+            assert!(matches!(lanes.place(&key, job(now), SHAPE, now), Placed::Queued));
+        }
+        (lanes, key)
+    }
+
+    fn stay(lanes: &Lanes, key: &LaneKey, now: Instant) -> Duration {
+        match lanes.place(key, job(now), SHAPE, now) {
+            Placed::Full(_, wait) => wait,
+            _ => panic!("the lane has room"),
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_away_the_longer_the_lane_is_stuck() {
+        let now = Instant::now();
+        let (lanes, key) = full(now);
+        let second = Duration::from_secs(1);
+        assert_eq!(stay(&lanes, &key, now), second, "one rate interval");
+        assert_eq!(stay(&lanes, &key, now + 2 * second), 8 * second);
+        assert_eq!(stay(&full(now).0, &key, now + 600 * second), LONGEST_STAY);
+        let (lanes, key) = full(now);
+        lanes.called(&key);
+        assert_eq!(
+            stay(&lanes, &key, now + 600 * second),
+            second,
+            "it waits for the database, not for its destination"
+        );
+    }
+
+    #[tokio::test]
+    async fn everything_held_is_given_up_in_the_end() {
+        let now = Instant::now();
+        let (lanes, key) = full(now);
+        assert_eq!(lanes.room(), 5);
+        lanes.called(&key);
+        assert!(lanes.next(&key, true).is_some());
+        assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (6, 1));
+        lanes.called(&key);
+        assert!(lanes.next(&key, false).is_none(), "it stops with one waiting");
+        assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (8, 0));
+        lanes.drained().await;
     }
 }

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 use self::lane::Lanes;
 use crate::{
     batch::Batcher,
-    catalog::Catalog,
+    catalog::{Catalog, REFRESH, SubscriptionKey},
     config::Config,
     error::Error,
     metrics as names,
@@ -69,6 +69,7 @@ impl Worker {
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());
+        tasks.spawn("resumed subscriptions", worker.clone().resume());
         worker
     }
 
@@ -130,6 +131,26 @@ impl Worker {
         let next = deps.store.next_due().await?.unwrap_or(Duration::MAX);
         // Due now and yet not claimed: it came in the meantime, or someone else is just taking it.
         Ok(next.clamp(Duration::from_millis(20), deps.config.poll_interval))
+    }
+
+    /// A delivery may be parked in the moment in which its subscription is switched on. So what is parked is looked at once
+    /// this process knows that it is on, and once more when whatever was being written then is written.
+    async fn resume(self) {
+        let Inner { deps, tasks, wake, .. } = &*self.inner;
+        let mut tick = tokio::time::interval(REFRESH);
+        let mut again: Vec<SubscriptionKey> = Vec::new();
+        while tasks.stopping().run_until_cancelled(tick.tick()).await.is_some() {
+            let fresh = deps.catalog.take_switched_on();
+            let mut next = fresh.clone();
+            for key in again.into_iter().chain(fresh) {
+                if let Err(error) = deps.store.resume(&key.0, &key.1).await {
+                    tracing::warn!(subscription = %key.1, %error, "Parked deliveries could not be resumed; trying again.");
+                    next.push(key);
+                }
+                wake.notify_one();
+            }
+            again = next;
+        }
     }
 
     async fn watch_lag(self) {
