@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use testkit::receiver::Receiver;
 
-use super::{deliveries, replica, subscribe, wait_for_none};
+use super::{deliveries, replica, subscribe, wait_until_ended};
 use crate::support::{Backend, Call, Response, Setup, each_backend};
 
 each_backend! {
@@ -176,7 +176,7 @@ fn one_broken_line_fails_alone(backend: &Backend) {
     assert_eq!(result(1)["error"]["code"], "invalid_json");
     assert_eq!(result(3)["error"]["code"], "invalid_field");
     assert_eq!(result(4)["error"]["code"], "event_too_large");
-    wait_for_none(addr, &["pending", "processing", "retrying", "throttled", "failed"]);
+    wait_until_ended(addr);
     assert_eq!((deliveries(addr, "").len(), receiver.distinct()), (3, 3));
 
     let nothing = many(String::new()).expect(202);

@@ -7,7 +7,7 @@ use testkit::{
     receiver::{Behaviour, Receiver},
 };
 
-use super::{LATER, replica, send_until_accepted, statuses, subscribe, wait_for_none};
+use super::{LATER, replica, send_until_accepted, statuses, subscribe, wait_until_ended};
 use crate::support::{Backend, SOON};
 
 const EVENTS: usize = 1500;
@@ -27,7 +27,7 @@ fn run(backend: &Backend, held: impl Fn() -> String) {
     assert_eq!(held(), "0", "still leased");
 
     let tidegate = ended.again().start();
-    wait_for_none(addr, &["pending", "processing", "retrying", "throttled"]);
+    wait_until_ended(addr);
     assert_eq!(statuses(addr), [("delivered".to_owned(), EVENTS)].into());
     assert_eq!((receiver.distinct(), receiver.count()), (EVENTS, EVENTS), "nothing lost, nothing twice");
     tidegate.stop().succeeded();

@@ -10,8 +10,8 @@ use serde_json::json;
 use testkit::{need, receiver::Receiver};
 
 use super::{
-    LATER, addrs, assert_repeats_are_equal, replica, send_until_accepted, statuses, subscribe, wait_for_none,
-    wait_for_subscriptions,
+    LATER, addrs, assert_repeats_are_equal, replica, send, send_until_accepted, statuses, subscribe,
+    wait_for_subscriptions, wait_until_ended,
 };
 use crate::support::{Backend, Tidegate};
 
@@ -65,7 +65,7 @@ fn run(backend: &Backend, size: usize) -> usize {
         }
         kill_at_random(&mut fleet, &receiver);
     });
-    wait_for_none(all[0], &["pending", "processing", "retrying", "throttled"]);
+    wait_until_ended(all[0]);
     let arrived = receiver.count();
     assert_eq!(receiver.distinct(), EVENTS, "lost");
     assert_eq!(statuses(all[0]), [("delivered".to_owned(), EVENTS)].into());
@@ -83,4 +83,19 @@ fn nothing_is_lost_when_the_process_is_killed_on_sqlite() {
 fn nothing_is_lost_when_workers_are_killed_on_postgres() {
     let postgres = need!(testkit::postgres());
     println!("{} of {EVENTS} twice after {KILLS} kills", run(&Backend::Postgres(postgres), 3));
+}
+
+/// A worker that had not heard of a subscription yet took its deliveries for orphans and cancelled them.
+#[test]
+fn a_subscription_made_on_one_replica_is_served_by_another_at_once() {
+    let backend = Backend::Postgres(need!(testkit::postgres()));
+    let receiver = Receiver::start();
+    let (door, worker) = (replica(&backend).arg("--roles").arg("api").start(), replica(&backend).start());
+    for number in 0..10 {
+        let only = json!({"event_types": [format!("t{number}")]});
+        subscribe(door.addr(), &receiver.url("/"), only);
+        send(door.addr(), json!({"id": format!("e{number}"), "type": format!("t{number}"), "data": {}}));
+    }
+    wait_until_ended(worker.addr());
+    assert_eq!(statuses(worker.addr()), [("delivered".to_owned(), 10)].into());
 }

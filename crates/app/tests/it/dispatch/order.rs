@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use testkit::receiver::{Answer, Behaviour, Receiver};
 
-use super::{LATER, replica, send, subscribe, wait_for_none, wait_for_status};
+use super::{LATER, replica, send, subscribe, wait_for_status, wait_until_ended};
 use crate::support::{Backend, Call, each_backend};
 
 each_backend! {
@@ -49,7 +49,7 @@ fn order_is_kept_for_each_key_through_failures(backend: &Backend) {
         }
     }
     receiver.received_blocking(2 * KEYS * EACH, LATER);
-    wait_for_none(addr, &["pending", "processing", "retrying", "throttled", "failed"]);
+    wait_until_ended(addr);
     let mut by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for request in receiver.requests() {
         let (key, number) = request.id().split_once('-').unwrap();

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use testkit::{need, postgres, receiver::Receiver, wait_until};
 
-use super::{LATER, event_id, replica, send_until_accepted, statuses, subscribe, wait_for_none, wait_for_status};
+use super::{LATER, event_id, replica, send_until_accepted, statuses, subscribe, wait_for_status, wait_until_ended};
 use crate::support::{Backend, Call};
 
 const BATCH: usize = 20;
@@ -48,7 +48,7 @@ fn a_database_that_dies_under_load_loses_nothing() {
     println!("works again {slowest:?} after the database answers");
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
 
-    wait_for_none(addr, &["pending", "processing", "retrying", "throttled"]);
+    wait_until_ended(addr);
     let count = sent.load(Ordering::Relaxed);
     let arrived: std::collections::BTreeSet<String> =
         receiver.requests().iter().map(|request| request.id().to_owned()).collect();

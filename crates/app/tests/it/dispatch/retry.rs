@@ -8,7 +8,7 @@ use testkit::{
     wait_until,
 };
 
-use super::{LATER, attempts, deliveries, replica, send, send_all, subscribe, wait_for_none, wait_for_status};
+use super::{LATER, attempts, deliveries, replica, send, send_all, subscribe, wait_for_status, wait_until_ended};
 use crate::support::{Backend, Call, each_backend};
 
 each_backend! {
@@ -53,7 +53,7 @@ fn a_deferral_spends_no_attempt(backend: &Backend) {
     wait_until(LATER, "the lag of what is put off", || lag() > 1.0);
     receiver.received_blocking(EVENTS, LATER);
     let took = begun.elapsed();
-    wait_for_none(addr, &["pending", "processing", "retrying", "throttled", "failed"]);
+    wait_until_ended(addr);
     let all = deliveries(addr, "");
     assert_eq!(all.len(), EVENTS);
     assert!(all.iter().all(|one| one["status"] == "delivered" && one["attempts"] == 1), "{all:?}");
