@@ -155,16 +155,11 @@ fn up_keeps_servers_and_data_until_down() {
     let (redis, postgres, kafka) = (free_port(), free_port(), free_port());
     let ports = [redis, postgres, kafka].map(|port| port.to_string());
     let [redis_port, postgres_port, kafka_port] = ports.each_ref().map(String::as_str);
-    let place = [
-        "--data",
-        data.to_str().unwrap(),
-        "--redis-port",
-        redis_port,
-        "--postgres-port",
-        postgres_port,
-        "--kafka-port",
-        kafka_port,
-    ];
+    // A relative path, as the default is one: it must mean the same place to every server.
+    let depth = std::env::current_dir().unwrap().components().count() - 1;
+    let relative = format!("{}{}", "../".repeat(depth), data.strip_prefix("/").unwrap().display());
+    let place =
+        ["--data", &relative, "--redis-port", redis_port, "--postgres-port", postgres_port, "--kafka-port", kafka_port];
     let _down = Down(&place);
     let order = |word: &str, more: &[&str]| {
         let output = servers(&[&[word], &place[..], more].concat()).output().unwrap();

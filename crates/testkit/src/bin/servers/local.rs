@@ -73,6 +73,8 @@ fn parse(words: &[&str]) -> Result<Options, String> {
             _ => return Err(format!("there is no option {option}; see `servers help`")),
         }
     }
+    // The servers start in folders of their own, where a relative path would mean another place.
+    let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut places = Server::ALL.into_iter().zip(ports);
     let places = [(); 3].map(|()| {
         let (server, port) = places.next().expect("three servers and three ports");
