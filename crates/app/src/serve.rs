@@ -33,7 +33,7 @@ const PRESENT: &[Role] = &[Role::Api, Role::Worker];
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
     allow_many_files();
-    let listeners = Listeners::bind(config).await?;
+    let listeners = Listeners::bind(config)?;
     let (database, vault) = open(config).await?;
     let tasks = Tasks::new();
     let signals = Signals::listen()?;
@@ -62,17 +62,16 @@ struct Listeners {
 }
 
 impl Listeners {
-    async fn bind(config: &Config) -> anyhow::Result<Self> {
+    fn bind(config: &Config) -> anyhow::Result<Self> {
         Ok(Listeners {
-            api: bind("server.addr", "--addr or ADDR", config.addr).await?,
-            ops: bind("server.ops_addr", "--ops-addr or OPS_ADDR", config.ops_addr).await?,
+            api: bind("server.addr", "--addr or ADDR", config.addr)?,
+            ops: bind("server.ops_addr", "--ops-addr or OPS_ADDR", config.ops_addr)?,
         })
     }
 }
 
-async fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
-    let bound = TcpListener::bind(addr).await;
-    bound.with_context(|| {
+fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
+    http_server::bind(addr).with_context(|| {
         format!("{key}: cannot listen on {addr}: stop what listens there, or choose another address with {how}")
     })
 }

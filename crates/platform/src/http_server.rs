@@ -30,7 +30,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
     time::Instant,
 };
@@ -60,9 +60,14 @@ pub struct Limits {
     pub drain_timeout: Duration,
 }
 
-/// Binds a listener, or says which address is taken.
-pub async fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(addr).await
+/// Binds a listener with a long queue of connections: under load hundreds come at once, and one that finds no place tries
+/// again only after a second.
+pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    const WAITING: u32 = 8192;
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(WAITING)
 }
 
 /// Wraps a role's routes in what every request passes: measurement, panic barrier, deadline, body limit.

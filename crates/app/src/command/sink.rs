@@ -24,10 +24,7 @@ use indicatif::ProgressBar;
 use platform::{http_server, shutdown::Tasks};
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
-use tokio::{
-    net::{TcpListener, TcpSocket},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use self::ledger::{Arrival, Counts, Ledger, Sighting};
 use super::terminal::{self, Colour, Painter};
@@ -37,7 +34,6 @@ use crate::{
 };
 
 const LARGEST_BODY: usize = 16 << 20;
-const BACKLOG: u32 = 65_535;
 const REDRAW: Duration = Duration::from_millis(200);
 const LIMITS: http_server::Limits = http_server::Limits {
     max_connections: 100_000,
@@ -52,7 +48,7 @@ pub(super) async fn run(arguments: &cli::Sink) -> anyhow::Result<()> {
     let sink = Arc::new(Sink::new(arguments)?);
     allow_many_files();
     let addr = arguments.addr;
-    let listener = listen(addr).with_context(|| {
+    let listener = http_server::bind(addr).with_context(|| {
         format!("cannot listen on {addr}: stop what listens there, or choose another address with --addr")
     })?;
     let mut signals = Signals::listen()?;
@@ -80,15 +76,6 @@ pub(super) async fn run(arguments: &cli::Sink) -> anyhow::Result<()> {
     tasks.stop(Duration::from_secs(1)).await;
     terminal::show(&sink.summary())?;
     Ok(())
-}
-
-/// With a long queue of connections: under load hundreds come at once, and one that finds no place tries again only
-/// after a second.
-fn listen(addr: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(addr)?;
-    socket.listen(BACKLOG)
 }
 
 struct Sink {

@@ -32,12 +32,12 @@ fn policy(per_second: u32) -> Policy {
     Policy::new(Algorithm::Gcra, u64::from(per_second), Duration::from_secs(1)).expect("a plain limit is valid")
 }
 
-fn keys(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("tenant-{}:user-{n}", n % 97)).collect()
+fn keys(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|n| format!("tenant-{}:user-{n}", n % 97))
 }
 
 fn against_governor(options: &Options, count: usize, threads: usize) -> [Row; 2] {
-    let names = Arc::new(keys(count));
+    let names: Arc<Vec<String>> = Arc::new(keys(count).collect());
     let ours: Arc<Vec<Key>> = Arc::new(names.iter().map(|name| Key::new(name).expect("a short key")).collect());
     let gcra = Memory::new(count * 2, Clock::System);
     let quota = Quota::per_second(NonZeroU32::new(PER_SECOND).unwrap_or(NonZeroU32::MIN));

@@ -4,6 +4,7 @@
 
 use super::super::policy::{Policy, Span};
 use super::Rules;
+use super::decide::{Report, Wait};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Gcra {
@@ -29,18 +30,35 @@ impl Rules for Gcra {
 
     #[inline]
     fn remaining(&mut self, policy: &Policy, now_us: u64) -> u64 {
-        let empty_at = Span { us: now_us, fraction: 0 }.plus(policy.rate.full, policy);
-        let full_at = from(self.steady(policy, now_us), now_us);
-        if full_at >= empty_at {
-            return 0;
-        }
-        let units = (empty_at.us - full_at.us) * policy.rate.per_us + empty_at.fraction - full_at.fraction;
-        policy.rate.tokens(units)
+        left(from(self.steady(policy, now_us), now_us), policy, now_us)
     }
 
     #[inline]
     fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64 {
         self.steady(policy, now_us).rounded_up().saturating_sub(now_us)
+    }
+
+    /// The same as `earliest`, `charge`, `remaining` and `reset_after` one after the other; what passes at once, or is
+    /// refused, needs the state to be read only once.
+    #[inline]
+    fn decide(&mut self, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
+        let before = from(self.steady(policy, now_us), now_us);
+        let after = before.plus(policy.rate.span(cost), policy);
+        let slot_us = after.minus(policy.rate.full, policy).rounded_up().max(now_us);
+        let wait_us = slot_us - now_us;
+        let full_at = match wait {
+            Wait::AtMost(_) if wait_us == 0 => {
+                *self = Gcra { full_at: after, ahead_us: 0 };
+                after
+            }
+            Wait::AtMost(longest_us) if wait_us <= longest_us => {
+                self.charge(policy, cost, slot_us, now_us);
+                from(self.steady(policy, now_us), now_us)
+            }
+            Wait::AtMost(_) | Wait::Peek => before,
+        };
+        let (remaining, reset_after_us) = (left(full_at, policy, now_us), full_at.rounded_up() - now_us);
+        Report { limit: 0, wait_us, remaining, reset_after_us }
     }
 
     fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
@@ -59,6 +77,17 @@ impl Gcra {
         }
         full_at.min(latest)
     }
+}
+
+/// What can pass at `now_us` if the key is full again at `full_at`, which is not before it.
+#[inline]
+fn left(full_at: Span, policy: &Policy, now_us: u64) -> u64 {
+    let empty_at = Span { us: now_us, fraction: 0 }.plus(policy.rate.full, policy);
+    if full_at >= empty_at {
+        return 0;
+    }
+    let units = (empty_at.us - full_at.us) * policy.rate.per_us + empty_at.fraction - full_at.fraction;
+    policy.rate.tokens(units)
 }
 
 /// The moment itself, or `us` if that is later.
