@@ -88,9 +88,20 @@ impl Process {
         self.line().signal(name)
     }
 
-    /// `kill -9`, and waits until the process is gone. Doing it twice is doing it once.
-    pub fn kill(&self) -> io::Result<()> {
-        self.end("KILL")
+    /// `kill -9`, and waits until the process is gone: connections are reset, new ones refused. Doing it twice is doing it
+    /// once.
+    pub fn kill(&self) {
+        self.end("KILL").expect("the supervisor obeys while its server handle lives");
+    }
+
+    /// SIGSTOP: connections stay open and the kernel accepts new ones, but nothing answers.
+    pub fn stop(&self) {
+        self.signal("STOP").expect("a running server can be stopped");
+    }
+
+    /// SIGCONT, after `stop`.
+    pub fn resume(&self) {
+        self.signal("CONT").expect("a stopped server can be resumed");
     }
 
     /// Sends a signal that ends the server, and waits until it is gone.
@@ -105,7 +116,7 @@ impl Process {
 
     /// The same command in the same folder; ends a server that still runs.
     pub fn start_again(&self) -> io::Result<()> {
-        self.kill()?;
+        self.end("KILL")?;
         self.line().start()
     }
 

@@ -19,7 +19,7 @@ fn tenant(name: &str) -> String {
 }
 
 #[test]
-fn is_ready_within_a_second_and_idles_under_40_mib() {
+fn is_ready_within_a_second_and_idles_small() {
     // The least of five: other tests on the same cores only ever add to the time.
     let mut fastest = Duration::MAX;
     let [mut resident_kib, mut own_kib] = [u64::MAX; 2];
@@ -37,8 +37,9 @@ fn is_ready_within_a_second_and_idles_under_40_mib() {
     println!("ready after {fastest:?}, {resident_kib} KiB resident, {own_kib} KiB of them its own");
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
     assert!(own_kib < 16 * 1024, "{own_kib} KiB");
-    // Without optimisation the binary's file alone maps more than 30 MiB, the more the fuller the page cache is.
-    assert!(cfg!(debug_assertions) || resident_kib < 40 * 1024, "{resident_kib} KiB");
+    // The bar is 40 MiB. Without optimisation and with every feature the binary's file alone maps more than 30 MiB.
+    let most_mib = if cfg!(debug_assertions) { 48 } else { 40 };
+    assert!(resident_kib < most_mib * 1024, "{resident_kib} KiB");
 }
 
 #[test]

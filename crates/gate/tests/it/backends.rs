@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::redis::{Config, Status};
 use gate::{Backend, Clock, Key, fallback};
@@ -47,20 +48,13 @@ pub(crate) async fn connected(url: &str, prefix: &str, clock: Clock) -> Backend 
     let config = Config { prefix: prefix.to_owned(), ..Config::new(url) };
     let patient = fallback::Config { deadline: Duration::from_secs(10), ..fallback::Config::default() };
     let backend = Backend::redis_with(config, patient, clock).expect("the URL is valid");
-    until(Duration::from_secs(10), "a connection to Redis", async || backend.connection() == Some(Status::Connected))
-        .await;
+    eventually(Duration::from_secs(10), "a connection to Redis", async || {
+        backend.connection() == Some(Status::Connected)
+    })
+    .await;
     backend
 }
 
 pub(crate) fn key(name: &str) -> Key {
     Key::new(name).expect("a short name is a valid key")
-}
-
-/// Waits for a fact, and fails with its name when it does not come true in time.
-pub(crate) async fn until(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + limit;
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited {limit:?} in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -1,12 +1,13 @@
 //! `kill -9` of a replica that holds something: it comes back by itself, and never too early.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::breaker::{Admission, Outcome, State};
 use gate::semaphore::{Acquired, Policy, Semaphore};
 use gate::{Clock, fallback};
 
-use crate::backends::{START_US, connected, key, until};
+use crate::backends::{START_US, connected, key};
 use crate::replica::{Part, Place, Probing, Replica};
 
 fn now() -> Duration {
@@ -28,7 +29,7 @@ async fn permits_of_a_killed_replica_return_within_the_lease_and_a_second_and_no
     let Acquired::Permit(fourth) = semaphore.try_acquire(&key("held")).await else { panic!("one of four is free") };
     // Longer than a lease: the live replica renews, and nothing becomes free.
     let renewed_until = now() + lease + Duration::from_secs(1);
-    until(lease * 3, "more than a lease to pass", async || {
+    eventually(lease * 3, "more than a lease to pass", async || {
         let answer = semaphore.try_acquire(&key("held")).await;
         assert!(matches!(answer, Acquired::Full { .. }), "a fifth permit: {answer:?}");
         now() >= renewed_until
@@ -39,7 +40,7 @@ async fn permits_of_a_killed_replica_return_within_the_lease_and_a_second_and_no
     replica.kill().await;
     let killed = now();
     let mut back = Vec::new();
-    until(lease + Duration::from_secs(1), "the permits of the dead", async || {
+    eventually(lease + Duration::from_secs(1), "the permits of the dead", async || {
         if let Acquired::Permit(permit) = semaphore.try_acquire(&key("held")).await {
             // The last renewal was at most a third of the lease before the end.
             assert!(now() >= before + lease * 2 / 3 - Duration::from_millis(250), "free after {:?}", now() - before);
@@ -73,7 +74,7 @@ async fn killed_probes_do_not_wedge_the_breaker() {
     replica.kill().await;
     let killed = now();
     let mut successes = 0;
-    until(Duration::from_millis(probing.lease_ms) + Duration::from_secs(1), "the probes' places", async || {
+    eventually(Duration::from_millis(probing.lease_ms) + Duration::from_secs(1), "the probes' places", async || {
         if let Admission::Pass(pass) = breaker.admit(&target).await {
             pass.record(Outcome::Success).await;
             successes += 1;
@@ -94,7 +95,7 @@ async fn a_permit_given_without_redis_is_given_back_to_this_process_only() {
     let config = gate::redis::Config::new(server.url());
     let backend = gate::Backend::redis_with(config, quick, Clock::System).unwrap();
     let semaphore = Semaphore::new(&backend, Policy::new(2, Duration::from_secs(30)).unwrap());
-    until(Duration::from_secs(10), "Redis", async || backend.connection() == Some(gate::redis::Status::Connected))
+    eventually(Duration::from_secs(10), "Redis", async || backend.connection() == Some(gate::redis::Status::Connected))
         .await;
     let Acquired::Permit(shared) = semaphore.try_acquire(&key("a")).await else { panic!("two are free") };
     assert!(!shared.is_degraded());

@@ -4,13 +4,14 @@ use std::fs;
 use std::net::TcpListener;
 use std::num::NonZeroU64;
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::limiter::{Algorithm, Limiter, Policy};
 use gate::redis::{Config, Status};
 use gate::{Backend, Clock, fallback};
 use testkit::redis::Server;
 
-use crate::backends::{key, until};
+use crate::backends::key;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -27,7 +28,7 @@ async fn is_decided_by_redis(backend: &Backend) -> bool {
 }
 
 async fn settled(backend: &Backend, status: Status) {
-    until(PATIENCE, "the line to settle", async || backend.connection() == Some(status)).await;
+    eventually(PATIENCE, "the line to settle", async || backend.connection() == Some(status)).await;
 }
 
 #[tokio::test]

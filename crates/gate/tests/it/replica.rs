@@ -13,11 +13,11 @@ use gate::limiter::{Algorithm, Limiter, Policy as Limits};
 use gate::redis::{Config, Status};
 use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
 use gate::{Backend, Clock, fallback};
-use testkit::{Server, Unavailable};
+use testkit::{Server, Unavailable, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::backends::{key, until};
+use crate::backends::key;
 use crate::load::{Call, offer};
 
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -176,7 +176,7 @@ async fn play(text: &str) {
     let config = Config { prefix: (*prefix).to_owned(), ..Config::new(*url) };
     let patient = fallback::Config { deadline: Duration::from_secs(5), ..fallback::Config::default() };
     let backend = Backend::redis_with(config, patient, Clock::System).expect("the URL is valid");
-    until(START, "Redis", async || backend.connection() == Some(Status::Connected)).await;
+    eventually(START, "Redis", async || backend.connection() == Some(Status::Connected)).await;
     match (*part, &numbers[..]) {
         ("hold", &[permits, limit, lease_ms]) => hold(&backend, permits, limit, lease_ms).await,
         ("load", &[algorithm, limit, per_second, millis]) => {
@@ -212,7 +212,7 @@ async fn hold(backend: &Backend, permits: u64, limit: u64, lease_ms: u64) {
 async fn probe(backend: &Backend, settings: Probing) {
     let breaker = settings.breaker(backend);
     let mut probes = Vec::new();
-    until(START, "every probe", async || {
+    eventually(START, "every probe", async || {
         if let Admission::Pass(pass) = breaker.admit(&key("probed")).await {
             assert!(pass.is_probe(), "the parent opened the circuit");
             probes.push(pass);

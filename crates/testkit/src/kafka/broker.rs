@@ -1,6 +1,6 @@
 //! Brokers of one's own: one, or a cluster of several, each a JVM that is broker and controller.
 
-use std::{fs, io, thread, time::Duration};
+use std::{fs, io, ops::Deref, thread, time::Duration};
 
 use super::{
     settings::{Kafka, Node, Settings},
@@ -22,6 +22,15 @@ pub struct Broker {
     process: Process,
     port: Port,
     of: usize,
+}
+
+/// Its pid, and what can be done to it: `kill`, `stop`, `resume`.
+impl Deref for Broker {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
 }
 
 impl Broker {
@@ -46,26 +55,6 @@ impl Broker {
 
     pub fn port(&self) -> u16 {
         self.port.number()
-    }
-
-    /// None while it is killed.
-    pub fn pid(&self) -> Option<u32> {
-        self.process.pid()
-    }
-
-    /// `kill -9`; returns when the process is gone.
-    pub fn kill(&self) {
-        self.process.kill().expect("the supervisor obeys while its server handle lives");
-    }
-
-    /// SIGSTOP: connections stay open, nothing answers.
-    pub fn stop(&self) {
-        self.process.signal("STOP").expect("a running broker can be stopped");
-    }
-
-    /// SIGCONT, after `stop`.
-    pub fn resume(&self) {
-        self.process.signal("CONT").expect("a stopped broker can be resumed");
     }
 
     /// `kill -9` if it still runs, then a start on the same port and data; returns when it answers, which takes about

@@ -1,6 +1,6 @@
 //! One PostgreSQL server of one's own. What it acknowledged is on disk: `fsync` is on.
 
-use std::{ffi::OsString, fs, io, os::unix::fs::chown, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fs, io, ops::Deref, os::unix::fs::chown, path::PathBuf, time::Duration};
 
 use super::{
     install,
@@ -19,6 +19,15 @@ pub struct Server {
     // Before the port: the server is gone before its port is free for others.
     process: Process,
     port: Port,
+}
+
+/// Its pid, and what can be done to it: `kill`, `stop`, `resume`.
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
 }
 
 impl Server {
@@ -65,26 +74,6 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port.number()
-    }
-
-    /// The postmaster's; None while it is killed.
-    pub fn pid(&self) -> Option<u32> {
-        self.process.pid()
-    }
-
-    /// `kill -9` of the server and all its children; returns when it is gone.
-    pub fn kill(&self) {
-        self.process.kill().expect("the supervisor obeys while its server handle lives");
-    }
-
-    /// SIGSTOP to the server and all its children: connections stay open, nothing answers.
-    pub fn stop(&self) {
-        self.process.signal("STOP").expect("a running server can be stopped");
-    }
-
-    /// SIGCONT, after `stop`.
-    pub fn resume(&self) {
-        self.process.signal("CONT").expect("a stopped server can be resumed");
     }
 
     /// `kill -9` if it still runs, then a start on the same port and data; returns when it answers.

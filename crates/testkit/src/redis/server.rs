@@ -1,6 +1,6 @@
 //! One Redis server of one's own.
 
-use std::{ffi::OsString, fs, io, time::Duration};
+use std::{ffi::OsString, fs, io, ops::Deref, time::Duration};
 
 use crate::{
     Server as Kind, Unavailable, find, fresh, ledger,
@@ -16,6 +16,15 @@ pub struct Server {
     // Before the port: the server is gone before its port is free for others.
     process: Process,
     port: Port,
+}
+
+/// Its pid, and what can be done to it: `kill`, `stop`, `resume`.
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
 }
 
 impl Server {
@@ -68,26 +77,6 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port.number()
-    }
-
-    /// None while it is killed.
-    pub fn pid(&self) -> Option<u32> {
-        self.process.pid()
-    }
-
-    /// `kill -9`; returns when the process is gone. Connections are reset, new ones refused.
-    pub fn kill(&self) {
-        self.process.kill().expect("the supervisor obeys while its server handle lives");
-    }
-
-    /// SIGSTOP: connections stay open and new ones are accepted by the kernel, but nothing answers.
-    pub fn stop(&self) {
-        self.process.signal("STOP").expect("a running server can be stopped");
-    }
-
-    /// SIGCONT, after `stop`.
-    pub fn resume(&self) {
-        self.process.signal("CONT").expect("a stopped server can be resumed");
     }
 
     /// `kill -9` if it still runs, then a start on the same port and folder; returns when it answers.

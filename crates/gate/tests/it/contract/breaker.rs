@@ -1,11 +1,12 @@
 //! The breaker on every backend.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::breaker::{Admission, Breaker, Force, Outcome, Pass, Policy, Reason, Settings, State};
 use gate::{Backend, Key};
 
-use crate::backends::{each_backend, key, until};
+use crate::backends::{each_backend, key};
 
 const SHORT: Duration = Duration::from_secs(10);
 
@@ -61,7 +62,7 @@ async fn three_probes_pass_a_dropped_one_is_replaced_and_three_successes_close_i
         assert_eq!(refused(&breaker, &target).await, Duration::from_secs(1));
         drop(third);
         let mut fourth = None;
-        until(SHORT, "the dropped probe's place", async || {
+        eventually(SHORT, "the dropped probe's place", async || {
             if let Admission::Pass(pass) = breaker.admit(&target).await {
                 fourth = Some(pass);
             }

@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU64;
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::gate::{By, Entry, Gate, Outcome, Pass, Policy, Refused, Token};
 use gate::{Key, breaker, limiter, semaphore};
 
-use crate::backends::{each_backend, key, until};
+use crate::backends::{each_backend, key};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -111,7 +112,7 @@ async fn a_dropped_pass_frees_its_permit_and_counts_as_ignored() {
         let policy = Policy::default().circuit(circuit(1)).concurrency(permits(1));
         let target = key("dropped");
         drop(enter(&gate, &target, &policy).await.unwrap());
-        until(Duration::from_secs(5), "the permit to be free", async || gate.semaphore().held(&target).await == 0)
+        eventually(Duration::from_secs(5), "the permit to be free", async || gate.semaphore().held(&target).await == 0)
             .await;
         enter(&gate, &target, &policy).await.expect("the circuit counted nothing").exit(Outcome::Success).await;
     })

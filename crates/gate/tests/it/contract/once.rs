@@ -1,11 +1,12 @@
 //! Once on every backend.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::once::{Claim, Claimed, Once, Policy};
 use gate::{Backend, Key};
 
-use crate::backends::{each_backend, key, until};
+use crate::backends::{each_backend, key};
 
 const LEASE: Duration = Duration::from_secs(30);
 const KEEP: Duration = Duration::from_hours(1);
@@ -83,7 +84,7 @@ async fn a_claim_that_is_dropped_or_abandoned_is_free_for_the_next() {
         assert!(second.fence() > first_fence, "the clock stood still and the fence grew");
         drop(second);
         let mut third = None;
-        until(Duration::from_secs(10), "the dropped claim", async || {
+        eventually(Duration::from_secs(10), "the dropped claim", async || {
             if let Claimed::Won(claim) = once.claim(&name).await {
                 third = Some(claim);
             }

@@ -1,11 +1,12 @@
 //! The semaphore on every backend.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::semaphore::{Acquired, Permit, Policy, Semaphore};
 use gate::{Backend, Key};
 
-use crate::backends::{each_backend, key, until};
+use crate::backends::{each_backend, key};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ async fn no_more_are_held_than_the_limit_and_a_dropped_permit_is_free_again() {
         clock.advance(Duration::from_secs(10));
         assert_eq!(full(&semaphore, &key).await, Duration::from_secs(20), "the first lease ends by itself then");
         drop(first);
-        until(SHORT, "the dropped permit", async || semaphore.held(&key).await == 1).await;
+        eventually(SHORT, "the dropped permit", async || semaphore.held(&key).await == 1).await;
         permit(&semaphore, &key).await.release().await;
     })
     .await;
@@ -131,7 +132,7 @@ async fn giving_up_at_any_moment_leaks_no_permit() {
             let limit = Duration::from_micros(micros * 5);
             tokio::time::timeout(limit, semaphore.acquire(&key, SHORT)).await.ok();
         }
-        until(SHORT, "all permits to be free", async || semaphore.held(&key).await == 0).await;
+        eventually(SHORT, "all permits to be free", async || semaphore.held(&key).await == 0).await;
     })
     .await;
 }

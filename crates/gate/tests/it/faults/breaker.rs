@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use testkit::eventually;
 
 use futures_util::future::join_all;
 use gate::Backend;
@@ -11,12 +12,12 @@ use gate::redis::Status;
 use testkit::redis::Server;
 
 use super::{REPLICAS, after, backend, now_us};
-use crate::backends::{key, until};
+use crate::backends::key;
 
 async fn replicas(server: &Server) -> Vec<Backend> {
     let backends: Vec<Backend> = (0..REPLICAS).map(|_| backend(&server.url(), Duration::from_secs(5))).collect();
     for backend in &backends {
-        until(Duration::from_secs(30), "Redis", async || backend.connection() == Some(Status::Connected)).await;
+        eventually(Duration::from_secs(30), "Redis", async || backend.connection() == Some(Status::Connected)).await;
     }
     backends
 }
@@ -49,7 +50,7 @@ async fn all_replicas_agree_within_a_second_that_a_target_fails() {
     }
     let opened_us = now_us();
     for breaker in &breakers {
-        until(Duration::from_secs(1), "the refusal", async || !call(breaker, Outcome::Ignored).await).await;
+        eventually(Duration::from_secs(1), "the refusal", async || !call(breaker, Outcome::Ignored).await).await;
     }
     println!("breaker: all replicas refused after {} us", now_us() - opened_us);
     for backend in &backends {

@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU64;
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::limiter::Limiter;
 use gate::redis::Status;
 use testkit::redis::Cluster;
 
 use super::{after, backend, now_us, policy};
-use crate::backends::{cluster_url, key, until};
+use crate::backends::{cluster_url, key};
 use crate::load::{degraded, offer};
 
 /// Bar 29: slots move and a master hands over while calls go on: no error, and hardly a decision without Redis.
@@ -16,7 +17,7 @@ use crate::load::{degraded, offer};
 async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() {
     let cluster = testkit::need!(Cluster::with_replicas());
     let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
-    until(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
+    eventually(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();
     for key in &keys {
@@ -48,7 +49,7 @@ async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_not
 async fn a_cluster_whose_master_is_killed_decides_again_when_its_replica_takes_over() {
     let cluster = testkit::need!(Cluster::with_replicas());
     let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
-    until(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
+    eventually(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();
     let ask = async |index: usize| limiter.check(&keys[index], &policy(), NonZeroU64::MIN).await;
@@ -57,7 +58,7 @@ async fn a_cluster_whose_master_is_killed_decides_again_when_its_replica_takes_o
         cluster.wait_for_failover(0);
     });
     for index in 0..keys.len() {
-        until(Duration::from_secs(60), "Redis to decide every key", async || !ask(index).await.degraded).await;
+        eventually(Duration::from_secs(60), "Redis to decide every key", async || !ask(index).await.degraded).await;
     }
     backend.shutdown().await;
 }

@@ -1,6 +1,7 @@
 //! Breaker, semaphore and once when Redis goes and comes: what each process does alone, and what it never does.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::breaker::{Admission, Breaker, Outcome, Policy as Circuits, Settings};
 use gate::once::{Claimed, Once, Policy as Claims};
@@ -10,13 +11,13 @@ use gate::{Backend, Key};
 use testkit::redis::Server;
 
 use super::{backend, now_us};
-use crate::backends::{key, until};
+use crate::backends::key;
 
 const LONG: Duration = Duration::from_secs(30);
 
 async fn connected(server: &Server) -> Backend {
     let backend = backend(&server.url(), Duration::from_millis(500));
-    until(LONG, "Redis", async || backend.connection() == Some(Status::Connected)).await;
+    eventually(LONG, "Redis", async || backend.connection() == Some(Status::Connected)).await;
     backend
 }
 
@@ -69,7 +70,7 @@ async fn with_a_quorum_a_replica_in_trouble_stops_alone() {
     let server = testkit::need!(Server::start());
     let backends = [connected(&server).await, connected(&server).await];
     for backend in &backends {
-        until(LONG, "both replicas", async || backend.fallback().replicas() == 2).await;
+        eventually(LONG, "both replicas", async || backend.fallback().replicas() == 2).await;
     }
     let settings = Settings { quorum: 2, refresh: Duration::ZERO, ..Settings::default() };
     let [broken, healthy] = backends.each_ref().map(|backend| breaker(backend, &settings));
@@ -101,12 +102,12 @@ async fn permits_given_without_redis_are_counted_when_it_is_back() {
     let Acquired::Permit(_second) = semaphore.try_acquire(&key("a")).await else { panic!("one is free") };
     assert!(first.is_degraded());
     server.restart();
-    until(LONG, "Redis to know of both", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "2").await;
-    until(LONG, "Redis to decide", async || !backend.fallback().is_active()).await;
+    eventually(LONG, "Redis to know of both", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "2").await;
+    eventually(LONG, "Redis to decide", async || !backend.fallback().is_active()).await;
     let third = semaphore.try_acquire(&key("a")).await;
     assert!(matches!(third, Acquired::Full { .. }), "{third:?}");
     assert!(first.release().await);
-    until(LONG, "Redis to know of the release", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "1").await;
+    eventually(LONG, "Redis to know of the release", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "1").await;
     backend.shutdown().await;
 }
 

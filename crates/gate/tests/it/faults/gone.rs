@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU64;
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::Backend;
 use gate::limiter::Limiter;
 use testkit::redis::Server;
 
 use super::{BURST, Fleet, LIMIT, REPLICAS, after, now_us, policy};
-use crate::backends::{key, until};
+use crate::backends::key;
 use crate::load::{Call, allowed, degraded, p99};
 
 /// What may be admitted in this time at most, with this much more.
@@ -97,6 +98,6 @@ async fn a_replica_starts_without_redis_says_so_and_takes_it_when_it_comes() {
     let decision = ask().await;
     assert!(decision.is_allowed() && decision.degraded, "{decision:?}");
     server.restart();
-    until(Duration::from_secs(30), "Redis to decide", async || !ask().await.degraded).await;
+    eventually(Duration::from_secs(30), "Redis to decide", async || !ask().await.degraded).await;
     backend.shutdown().await;
 }

@@ -1,12 +1,12 @@
 //! The line to Redis breaks: how often it is dialled, and how calls fare when it is back.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
 use super::{Fleet, REPLICAS, after, now_us};
-use crate::backends::until;
 use crate::load::{degraded, p99};
 
 /// Bar 33, away for 6 s instead of 60: at most two dials a second from each replica, and no storm at the return.
@@ -33,7 +33,7 @@ async fn a_lost_line_is_dialled_at_most_twice_a_second_by_each_replica() {
         println!("line: {dials} dials in {seconds} s");
         assert!(dials > 0 && dials <= 2 * seconds + 1, "{dials} dials in {seconds} s");
     }
-    until(Duration::from_secs(30), "Redis to decide again", async || !fleet.is_any_degraded()).await;
+    eventually(Duration::from_secs(30), "Redis to decide again", async || !fleet.is_any_degraded()).await;
     let calls = fleet.load(Duration::from_secs(3)).await;
     println!("line: p99 {:?} after the return, {} of {} by fallback", p99(&calls), degraded(&calls), calls.len());
     assert!(p99(&calls) <= Duration::from_millis(55), "p99 of {:?}", p99(&calls));

@@ -12,13 +12,14 @@ mod sentinel;
 mod stalled;
 
 use std::time::Duration;
+use testkit::eventually;
 
 use futures_util::future::join_all;
 use gate::limiter::{Algorithm, Limiter, Policy};
 use gate::redis::{Config, Status};
 use gate::{Backend, Clock, fallback};
 
-use crate::backends::{key, until};
+use crate::backends::key;
 use crate::load::{Call, offer};
 
 const LIMIT: u64 = 1_000;
@@ -44,7 +45,7 @@ impl Fleet {
     async fn with_deadline(urls: &[String], deadline: Duration) -> Fleet {
         let backends: Vec<Backend> = urls.iter().map(|url| backend(url, deadline)).collect();
         for backend in &backends {
-            until(Duration::from_secs(30), "every replica to be connected and to know the others", async || {
+            eventually(Duration::from_secs(30), "every replica to be connected and to know the others", async || {
                 backend.connection() == Some(Status::Connected) && backend.fallback().replicas() as usize == urls.len()
             })
             .await;

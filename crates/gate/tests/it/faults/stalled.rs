@@ -1,6 +1,7 @@
 //! Redis is there and does not answer: stopped, slow, flapping, or without its scripts.
 
 use std::time::Duration;
+use testkit::eventually;
 
 use gate::fallback;
 use gate::semaphore::{Acquired, Policy, Semaphore};
@@ -8,7 +9,7 @@ use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
 use super::{BURST, Fleet, LIMIT, REPLICAS, after, backend, now_us};
-use crate::backends::{key, until};
+use crate::backends::key;
 use crate::load::{allowed, degraded, p99};
 
 /// Bar 26, 5 s: a stopped Redis costs nobody more than the deadline, and each call is counted at most once.
@@ -114,7 +115,7 @@ async fn a_redis_that_forgets_its_scripts_is_told_them_again_within_the_call() {
 async fn a_redis_that_evicts_is_reported_and_permits_stay_within_the_limit() {
     let server = testkit::need!(Server::start_with(&["--maxmemory", "10mb", "--maxmemory-policy", "allkeys-lru"]));
     let backend = backend(&server.url(), Duration::from_secs(5));
-    until(Duration::from_secs(30), "the warning", async || backend.fallback().may_evict()).await;
+    eventually(Duration::from_secs(30), "the warning", async || backend.fallback().may_evict()).await;
     let semaphore = Semaphore::new(&backend, Policy::new(2, Duration::from_secs(1)).unwrap());
     let Acquired::Permit(_first) = semaphore.acquire(&key("a"), Duration::from_secs(5)).await else { panic!("free") };
     let Acquired::Permit(_second) = semaphore.acquire(&key("a"), Duration::from_secs(5)).await else { panic!("free") };
