@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use gate::limiter::{Limiter, Policy};
 use gate::{Clock, Key};
@@ -24,7 +24,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn latency(&self) -> Duration {
-        Duration::from_micros(self.answered_us - self.sent_us)
+        Duration::from_micros(self.answered_us.saturating_sub(self.sent_us))
     }
 }
 
@@ -53,9 +53,9 @@ pub(crate) async fn offer(
             sent += 1;
             let (limiter, key, calls) = (limiter.clone(), key.clone(), Arc::clone(&calls));
             tasks.spawn(async move {
-                let sent_us = Clock::System.now_us();
+                let sent_us = wall_us();
                 let decision = limiter.check(&key, &policy, NonZeroU64::MIN).await;
-                let answered_us = Clock::System.now_us();
+                let answered_us = wall_us();
                 let (allowed, degraded) = (decision.is_allowed(), decision.degraded);
                 calls.lock().push(Call { sent_us, answered_us, allowed, degraded });
             });
@@ -64,6 +64,15 @@ pub(crate) async fn offer(
     tasks.close();
     tasks.wait().await;
     Arc::into_inner(calls).expect("every call has ended").into_inner()
+}
+
+/// The machine's wall clock, which Redis decides by too. The crate's own clock starts anew in every process, and a process
+/// that is interrupted at that moment stays milliseconds behind the others: their calls could not be put in one order.
+pub(crate) fn wall_us() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "calls of several processes are compared")]
+    let now = SystemTime::now();
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).expect("the wall clock is past 1970");
+    u64::try_from(since.as_micros()).expect("microseconds since 1970 fit")
 }
 
 pub(crate) fn allowed(calls: &[Call]) -> u64 {

@@ -20,7 +20,7 @@ use gate::redis::{Config, Status};
 use gate::{Backend, Clock, fallback};
 
 use crate::backends::key;
-use crate::load::{Call, offer};
+use crate::load::{Call, offer, wall_us};
 
 const LIMIT: u64 = 1_000;
 const BURST: u64 = 100;
@@ -83,8 +83,9 @@ fn policy() -> Policy {
     policy.and_then(|policy| policy.burst(BURST)).expect("the policy is valid")
 }
 
+/// The clock that calls are stamped with.
 fn now_us() -> u64 {
-    Clock::System.now_us()
+    wall_us()
 }
 
 /// Waits for a moment of the load: that is the fault's schedule, not a hope.
