@@ -1,0 +1,3 @@
+//! Answers "may this go ahead?" for any language: limits by rule, and breakers and semaphores as gates.
+//!
+//! A tenant's keys are its own: the tenant stands before every key that reaches the gate.
