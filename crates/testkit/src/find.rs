@@ -12,7 +12,7 @@ use crate::{Server, Unavailable};
 pub const UNAVAILABLE: &str = "unavailable: ";
 
 /// An executable by name, as a shell would find it.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
 }

@@ -13,6 +13,7 @@
     reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
 )]
 
+pub mod fetch;
 pub mod find;
 mod fresh;
 pub mod kafka;

@@ -1,17 +1,15 @@
 //! The official Standard Webhooks libraries for Python and JavaScript, fetched once into the cache folder.
 //!
-//! A folder appears in one rename when it is complete, and a lock lets one process fetch while others wait. Afterwards
-//! nothing needs the network. What cannot be had is an `Unavailable` that says why.
-#![expect(clippy::disallowed_methods, reason = "the cache folder is named by the environment")]
+//! What cannot be had is an `Unavailable` that says why.
 
 use std::{
-    env, fs,
+    fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use testkit::Unavailable;
+use testkit::{Unavailable, fetch};
 
 const PYTHON_VERSION: &str = "1.1.0";
 const JAVASCRIPT_VERSION: &str = "1.1.1";
@@ -27,29 +25,15 @@ pub(crate) struct Library {
 }
 
 pub(crate) fn python() -> Result<Library, Unavailable> {
-    let found = fetched(&format!("standardwebhooks-python-{PYTHON_VERSION}"), |folder| {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder), "python3-venv")?;
-        let mut pip = Command::new(folder.join("bin/python"));
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--timeout",
-            "20",
-            "--retries",
-            "1",
-        ]);
-        run(pip.arg(format!("standardwebhooks=={PYTHON_VERSION}")), "python3-venv")
-    });
+    let name = format!("standardwebhooks-python-{PYTHON_VERSION}");
+    let found = fetch::python(&name, &[&format!("standardwebhooks=={PYTHON_VERSION}")]);
     let folder = found.map_err(|reason| Unavailable::program(PYTHON, reason))?;
     let library = Library { program: folder.join("bin/python"), script: "verify.py", folder };
     library.ready().map_err(|reason| Unavailable::program(PYTHON, reason))
 }
 
 pub(crate) fn javascript() -> Result<Library, Unavailable> {
-    let found = fetched(&format!("standardwebhooks-javascript-{JAVASCRIPT_VERSION}"), |folder| {
+    let found = fetch::folder(&format!("standardwebhooks-javascript-{JAVASCRIPT_VERSION}"), |folder| {
         fs::create_dir_all(folder).map_err(|error| error.to_string())?;
         let mut npm = Command::new("npm");
         npm.args([
@@ -62,7 +46,7 @@ pub(crate) fn javascript() -> Result<Library, Unavailable> {
             "--fetch-retry-mintimeout=1000",
         ]);
         npm.arg("--prefix").arg(folder).arg(format!("standardwebhooks@{JAVASCRIPT_VERSION}"));
-        run(&mut npm, "npm")
+        fetch::run(&mut npm, "npm")
     });
     let folder = found.map_err(|reason| Unavailable::program(JAVASCRIPT, reason))?;
     let library = Library { program: "node".into(), script: "verify.js", folder };
@@ -100,56 +84,8 @@ impl Library {
         drop(stdin);
         let done = child.wait_with_output().map_err(|error| error.to_string())?;
         if !done.status.success() {
-            return Err(complaint(&done.stderr));
+            return Err(fetch::complaint(&done.stderr));
         }
         serde_json::from_slice(&done.stdout).map_err(|error| error.to_string())
     }
-}
-
-/// The folder of this name in the cache; `fetch` fills it when it is not there yet.
-fn fetched(name: &str, fetch: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let cache = cache().ok_or("there is no cache folder: set TIDEGATE_CACHE or HOME")?;
-    let folder = cache.join(name);
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    let because = |error: std::io::Error| format!("the cache folder {} cannot be used: {error}", cache.display());
-    fs::create_dir_all(&cache).map_err(because)?;
-    let lock = fs::File::create(cache.join(format!("{name}.lock"))).map_err(because)?;
-    lock.lock().map_err(because)?;
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    // Only the holder of the lock fetches: what lies here is left from one who was killed.
-    let unfinished = cache.join(format!("{name}.unfinished"));
-    drop(fs::remove_dir_all(&unfinished));
-    fetch(&unfinished)?;
-    fs::rename(&unfinished, &folder).map_err(because)?;
-    Ok(folder)
-}
-
-fn cache() -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("TIDEGATE_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("tidegate")))
-        .or_else(|| set("HOME").map(|folder| folder.join(".cache/tidegate")))
-}
-
-fn run(command: &mut Command, package: &str) -> Result<(), String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let done = command.stdin(Stdio::null()).output();
-    let done = done.map_err(|error| format!("{program} cannot run ({error}): apt-get install {package}"))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    // Debian's venv explains on stdout what is missing.
-    let said = if done.stderr.trim_ascii().is_empty() { done.stdout } else { done.stderr };
-    Err(format!("{program} failed: {}", complaint(&said)))
-}
-
-/// The line that says what is wrong: the first that speaks of an error, else the last.
-fn complaint(output: &[u8]) -> String {
-    let text = String::from_utf8_lossy(output);
-    let line = text.lines().find(|line| line.contains("rror")).or_else(|| text.trim_end().lines().next_back());
-    line.map_or("it said nothing", str::trim).to_owned()
 }
