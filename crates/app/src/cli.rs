@@ -120,6 +120,9 @@ pub(crate) struct Serve {
     /// Address of the gRPC services of the limits role [default: 127.0.0.1:8081]
     #[arg(long, value_name = "HOST:PORT")]
     pub grpc_addr: Option<String>,
+    /// Address of THROTTLE and CL.THROTTLE for Redis clients, in the limits role [default: off]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub resp_addr: Option<String>,
     /// What this process does, separated by commas [default: all]
     #[arg(long, value_name = "ROLES", value_delimiter = ',')]
     pub roles: Vec<Role>,
@@ -245,6 +248,7 @@ impl Serve {
             .with_flag("--addr", "server.addr", self.addr.as_deref())?
             .with_flag("--ops-addr", "server.ops_addr", self.ops_addr.as_deref())?
             .with_flag("--grpc-addr", "server.grpc_addr", self.grpc_addr.as_deref())?
+            .with_flag("--resp-addr", "server.resp_addr", self.resp_addr.as_deref())?
             .with_flag("--roles", "server.roles", roles.as_deref())
     }
 }

@@ -28,19 +28,21 @@ use crate::{
 };
 
 /// What of a role is in this version. The others are accepted, so that a deployment can name them already.
-const PRESENT: &[Role] = &[Role::Api, Role::Worker];
+const PRESENT: &[Role] = &[Role::Api, Role::Worker, Role::Limits];
 
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
     allow_many_files();
-    let listeners = Listeners::bind(config)?;
+    let mut listeners = Listeners::bind(config)?;
     let (database, vault) = open(config).await?;
     let tasks = Tasks::new();
     let signals = Signals::listen()?;
     let shared = shared_state(config)?;
     let dispatch = start_dispatch(config, &database, vault, &shared, &tasks).await?;
     let health = health(config, &database, &shared, &tasks);
-    serve(config, listeners, database, &dispatch, &health, &telemetry, &tasks);
+    let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
+    serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
+    serve(config, listeners, &tenancy, &dispatch, &health, &telemetry, &tasks);
     announce(config);
     drain(config, signals, &tasks, telemetry).await;
     shared.shutdown().await;
@@ -59,6 +61,7 @@ pub(crate) fn allow_many_files() {
 struct Listeners {
     api: TcpListener,
     ops: TcpListener,
+    resp: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -66,6 +69,11 @@ impl Listeners {
         Ok(Listeners {
             api: bind("server.addr", "--addr or ADDR", config.addr)?,
             ops: bind("server.ops_addr", "--ops-addr or OPS_ADDR", config.ops_addr)?,
+            resp: config
+                .resp
+                .filter(|_| config.roles.contains(&Role::Limits))
+                .map(|resp| bind("server.resp_addr", "--resp-addr or RESP_ADDR", resp.addr))
+                .transpose()?,
         })
     }
 }
@@ -96,6 +104,11 @@ fn shared_state(config: &Config) -> anyhow::Result<Backend> {
     Ok(Backend::redis_with(redis.server.clone(), redis.fallback.clone(), gate::Clock::System)?)
 }
 
+/// Where no webhook may go.
+fn own_listeners(config: &Config) -> Vec<SocketAddr> {
+    [config.addr, config.ops_addr].into_iter().chain(config.resp.map(|resp| resp.addr)).collect()
+}
+
 async fn start_dispatch(
     config: &Config,
     database: &Database,
@@ -106,7 +119,7 @@ async fn start_dispatch(
     let is_dev = config.security.doors == Doors::Dev;
     let client = http_client::Config {
         allow_private: is_dev,
-        own_listeners: if is_dev { Vec::new() } else { vec![config.addr, config.ops_addr] },
+        own_listeners: if is_dev { Vec::new() } else { own_listeners(config) },
         ..http_client::Config::default()
     };
     let parts = Parts {
@@ -123,18 +136,26 @@ async fn start_dispatch(
 fn serve(
     config: &Config,
     listeners: Listeners,
-    database: Database,
+    tenancy: &Tenancy,
     dispatch: &Dispatch,
     health: &Health,
     telemetry: &Telemetry,
     tasks: &Tasks,
 ) {
-    let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
-    let api = http_server::with_limits(api::routes(&tenancy, dispatch, health), &config.http);
+    let api = http_server::with_limits(api::routes(tenancy, dispatch, health), &config.http);
     let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
     tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
+}
+
+fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy, shared: &Backend, tasks: &Tasks) {
+    if let (Some(listener), Some(resp)) = (listener, config.resp) {
+        let (door, shared, of_listener) = (tenancy.door().clone(), shared.clone(), tasks.clone());
+        tasks.spawn("resp listener", async move {
+            limits::resp::serve(listener, door, &shared, resp.limits, of_listener).await;
+        });
+    }
 }
 
 fn health(config: &Config, database: &Database, shared: &Backend, tasks: &Tasks) -> Health {

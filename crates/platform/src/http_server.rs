@@ -5,6 +5,7 @@
 //! whether it speaks HTTP/1.1 or HTTP/2. On shutdown open requests may finish until the drain timeout; then they are cut.
 
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
     panic::AssertUnwindSafe,
@@ -82,7 +83,20 @@ pub fn with_limits(router: Router, limits: &Limits) -> Router {
 
 /// Serves until [`Tasks::stopping`], then drains.
 pub async fn serve(name: &'static str, listener: TcpListener, router: Router, limits: Limits, tasks: Tasks) {
-    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let of_connection = tasks.clone();
+    let handle = move |stream| connection(stream, router.clone(), limits, of_connection.clone());
+    accept(name, listener, limits.max_connections, tasks, handle).await;
+}
+
+/// Accepts until [`Tasks::stopping`], at most so many connections at a time; `handle` serves each and drains it.
+pub async fn accept<F: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
+    listener: TcpListener,
+    max_connections: usize,
+    tasks: Tasks,
+    handle: impl Fn(TcpStream) -> F,
+) {
+    let slots = Arc::new(Semaphore::new(max_connections));
     let stopping = tasks.stopping().clone();
     loop {
         let accepted = tokio::select! {
@@ -102,11 +116,15 @@ pub async fn serve(name: &'static str, listener: TcpListener, router: Router, li
             metrics::counter!(CONNECTIONS_REFUSED, "listener" => name).increment(1);
             continue;
         };
-        let (router, tasks_of_connection) = (router.clone(), tasks.clone());
-        tasks.spawn("http connection", async move {
+        // Answers are small and somebody waits for each of them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "Could not set TCP_NODELAY.");
+        }
+        let serving = handle(stream);
+        tasks.spawn("connection", async move {
             let open = metrics::gauge!(CONNECTIONS, "listener" => name);
             open.increment(1);
-            connection(stream, router, limits, tasks_of_connection).await;
+            serving.await;
             open.decrement(1);
             drop(slot);
         });
@@ -114,9 +132,6 @@ pub async fn serve(name: &'static str, listener: TcpListener, router: Router, li
 }
 
 async fn connection(stream: TcpStream, router: Router, limits: Limits, tasks: Tasks) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "Could not set TCP_NODELAY.");
-    }
     let has_begun = Arc::new(AtomicBool::new(false));
     let service = {
         let has_begun = Arc::clone(&has_begun);

@@ -81,6 +81,16 @@ impl Problem {
     pub fn code(&self) -> &'static str {
         self.code
     }
+
+    /// What is wrong and the fix, for protocols that word errors in their own way.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The part of the request that is wrong.
+    pub fn wrong_field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
 }
 
 impl IntoResponse for Problem {

@@ -141,12 +141,22 @@ impl Door {
 
     async fn identify(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
         let presented = presented_key(headers)?;
+        if self.inner.admin_key.is_none() && !presented.as_ref().is_some_and(|key| key::is_ours(key.expose())) {
+            refuse_other_sites(uri, headers)?;
+        }
+        self.caller(presented.as_ref(), presented_tenant(headers)).await
+    }
+
+    /// Like a request with these headers, for protocols that no web page can speak.
+    pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        self.caller(presented_key(headers)?.as_ref(), presented_tenant(headers)).await
+    }
+
+    /// Who shows this key, or none. `tenant` is whom the admin key, or dev mode, acts for; a key has its own.
+    pub async fn caller(&self, presented: Option<&Secret>, tenant: Option<&str>) -> Result<Caller, Problem> {
         match (&self.inner.admin_key, presented) {
-            (None, Some(key)) if key::is_ours(key.expose()) => self.by_key(&key).await,
-            (None, _) => {
-                refuse_other_sites(uri, headers)?;
-                self.everything("dev", headers).await
-            }
+            (None, Some(key)) if key::is_ours(key.expose()) => self.by_key(key).await,
+            (None, _) => self.everything("dev", tenant).await,
             (Some(_), None) => {
                 Err(unauthorized("missing_key", "send your key as `Authorization: Bearer <key>` or `x-api-key: <key>`"))
             }
@@ -154,9 +164,9 @@ impl Door {
             (Some(admin), Some(key))
                 if constant_time::verify_slices_are_equal(admin, &sha256(key.expose())).is_ok() =>
             {
-                self.everything("admin", headers).await
+                self.everything("admin", tenant).await
             }
-            (Some(_), Some(key)) => self.by_key(&key).await,
+            (Some(_), Some(key)) => self.by_key(key).await,
         }
     }
 
@@ -191,10 +201,10 @@ impl Door {
         Ok(caller)
     }
 
-    async fn everything(&self, actor: &str, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let tenant = match headers.get("x-tenant") {
+    async fn everything(&self, actor: &str, tenant: Option<&str>) -> Result<Caller, Problem> {
+        let tenant = match tenant {
             None => DEFAULT_TENANT.into(),
-            Some(value) => self.existing_tenant(value.to_str().unwrap_or_default()).await?,
+            Some(id) => self.existing_tenant(id).await?,
         };
         Ok(Caller { tenant, actor: actor.into(), reach: Reach::Everything })
     }
@@ -221,6 +231,10 @@ fn presented_key(headers: &HeaderMap) -> Result<Option<Secret>, Problem> {
         return Ok(Some(Secret::new(key.trim())));
     }
     Ok(headers.get("x-api-key").map(|value| Secret::new(value.to_str().unwrap_or_default())))
+}
+
+fn presented_tenant(headers: &HeaderMap) -> Option<&str> {
+    headers.get("x-tenant").map(|value| value.to_str().unwrap_or_default())
 }
 
 fn unauthorized(code: &'static str, detail: &str) -> Problem {

@@ -13,6 +13,7 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("ADDR", "server.addr"),
     ("OPS_ADDR", "server.ops_addr"),
     ("GRPC_ADDR", "server.grpc_addr"),
+    ("RESP_ADDR", "server.resp_addr"),
     ("TIDEGATE_ADMIN_KEY", "security.admin_key"),
     ("TIDEGATE_MASTER_KEY", "security.master_key"),
     ("DATABASE_URL", "database.url"),

@@ -42,6 +42,8 @@ struct ServerFile {
     addr: String,
     ops_addr: String,
     grpc_addr: String,
+    resp_addr: String,
+    resp_idle_timeout: Span,
     roles: Vec<Role>,
     data_dir: PathBuf,
     max_connections: usize,
@@ -96,6 +98,7 @@ pub(crate) enum Role {
 pub(crate) struct Config {
     pub addr: SocketAddr,
     pub ops_addr: SocketAddr,
+    pub resp: Option<Resp>,
     pub roles: Vec<Role>,
     pub http: http_server::Limits,
     pub security: tenancy::config::Config,
@@ -112,6 +115,13 @@ pub(crate) struct Config {
 pub(crate) struct Redis {
     pub server: gate::redis::Config,
     pub fallback: gate::fallback::Config,
+}
+
+/// Where `THROTTLE` is answered, and what its clients may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resp {
+    pub addr: SocketAddr,
+    pub limits: limits::resp::Limits,
 }
 
 /// A server of someone else's, by host and port.
@@ -142,7 +152,10 @@ impl TryFrom<File> for Config {
         let ops_addr = address("server.ops_addr", &server.ops_addr)?;
         let grpc_addr = address("server.grpc_addr", &server.grpc_addr)?;
         let shutdown = Shutdown::try_from(&shutdown)?;
-        let listeners = [("server.addr", addr), ("server.ops_addr", ops_addr), ("server.grpc_addr", grpc_addr)];
+        let http = http_limits(&server, shutdown)?;
+        let resp = checked_resp(&server, &http)?;
+        let mut listeners = vec![("server.addr", addr), ("server.ops_addr", ops_addr), ("server.grpc_addr", grpc_addr)];
+        listeners.extend(resp.map(|resp| ("server.resp_addr", resp.addr)));
         if server.roles.is_empty() {
             return Err(Invalid::new(
                 "server.roles",
@@ -158,7 +171,8 @@ impl TryFrom<File> for Config {
         Ok(Config {
             addr,
             ops_addr,
-            http: http_limits(&server, shutdown)?,
+            http,
+            resp,
             security: tenancy::config::Config::new(&security, &listeners, &server.data_dir)?,
             database: db::Config::new(&database, &server.data_dir)?,
             redis: checked_redis(&redis)?,
@@ -190,6 +204,23 @@ fn http_limits(server: &ServerFile, shutdown: Shutdown) -> Result<http_server::L
         max_body,
         drain_timeout: shutdown.drain_timeout,
     })
+}
+
+fn checked_resp(server: &ServerFile, http: &http_server::Limits) -> Result<Option<Resp>, Invalid> {
+    let idle_timeout = server.resp_idle_timeout.within(
+        "server.resp_idle_timeout",
+        Duration::from_secs(1),
+        Duration::from_secs(86_400),
+    )?;
+    if server.resp_addr.is_empty() {
+        return Ok(None);
+    }
+    let limits = limits::resp::Limits {
+        max_connections: http.max_connections,
+        command_timeout: http.header_timeout,
+        idle_timeout,
+    };
+    Ok(Some(Resp { addr: address("server.resp_addr", &server.resp_addr)?, limits }))
 }
 
 impl TryFrom<&ShutdownFile> for Shutdown {

@@ -13,6 +13,7 @@ mod keys;
 mod produce;
 mod races;
 mod replicas;
+mod resp;
 mod secrets;
 mod sink;
 mod start_and_stop;
