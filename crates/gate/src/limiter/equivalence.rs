@@ -10,7 +10,7 @@ use proptest::test_runner::TestCaseError;
 use super::policy::{Algorithm, Policy};
 use super::redis::RedisLimiter;
 use super::rules::State;
-use super::rules::decide::{Limit, Report, Wait, decide};
+use super::rules::decide::{Limit, Report, Wait, decide, decide_every};
 use super::{Ask, Limits};
 use crate::rig::Rig;
 use crate::tasks::Tasks;
@@ -146,4 +146,55 @@ fn sliding_counter_in_lua_equals_the_rules() {
 #[test]
 fn sliding_log_in_lua_equals_the_rules() {
     lua_equals_rules(Algorithm::SlidingLog);
+}
+
+/// Two limits of one call, of any algorithms: the same reports, and the same states afterwards.
+#[test]
+fn several_limits_in_lua_equal_the_rules() {
+    const ALL: [Algorithm; 6] = [
+        Algorithm::Gcra,
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingCounter,
+        Algorithm::SlidingLog,
+    ];
+    let server = testkit::need!(testkit::redis());
+    let rig = Rig::new(&server);
+    let limiter = RedisLimiter::new(&rig.redis, &Tasks::default());
+    let any = || (0..ALL.len()).prop_flat_map(|index| policy(ALL[index]));
+    let history = (any(), any(), vec((step(), 1..12_u64), STEPS));
+    Rig::histories(HISTORIES, &history, |(first, second, steps)| {
+        let (mut kept, mut now_us) = ([State::default(), State::default()], START_US);
+        let key = Rig::fresh_key();
+        let keys = [key.clone(), key.scoped("second").unwrap()];
+        for (index, (step, other)) in steps.into_iter().enumerate() {
+            now_us = now_us.saturating_add_signed(step.move_us);
+            rig.clock.set_us(now_us);
+            let costs = [step.cost.min(first.capacity()), other.min(second.capacity())];
+            let mut states = kept.clone();
+            let [one, two] = &mut states;
+            let rules = decide_every(
+                &mut [
+                    Limit { state: one, policy: &first, cost: costs[0] },
+                    Limit { state: two, policy: &second, cost: costs[1] },
+                ],
+                true,
+                now_us,
+            );
+            if rules.iter().all(|report| report.wait_us == 0) {
+                kept = states;
+            }
+            let asks = [(&keys[0], &first, costs[0]), (&keys[1], &second, costs[1])].map(|(key, policy, cost)| Ask {
+                key: key.clone(),
+                policy: *policy,
+                cost,
+            });
+            let lua = rig.ask(limiter.decide_every(&Limits(&asks)));
+            if rules != lua {
+                return Err(TestCaseError::fail(format!("step {index} at {now_us}: rules {rules:?}, lua {lua:?}")));
+            }
+        }
+        Ok(())
+    });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::policy::Policy;
 use super::rules::State;
-use super::rules::decide::{Limit, Report, Wait, decide};
+use super::rules::decide::{Limit, Report, Wait, decide, decide_every};
 use super::{Ask, Limits};
 use crate::Key;
 use crate::map::Map;
@@ -38,6 +38,27 @@ impl MemoryLimiter {
             let policy = share(policy);
             return self.decide_one(key, &policy, (*cost).min(policy.capacity()), wait, now_us);
         }
+        self.update_all(limits, now_us, share, |all| decide(all, wait, now_us))
+    }
+
+    /// The same, with a report for each limit.
+    pub(super) fn decide_every(
+        &self,
+        limits: &Limits<'_>,
+        takes: bool,
+        now_us: u64,
+        share: impl Fn(&Policy) -> Policy,
+    ) -> Vec<Report> {
+        self.update_all(limits, now_us, share, |all| decide_every(all, takes, now_us))
+    }
+
+    fn update_all<R>(
+        &self,
+        limits: &Limits<'_>,
+        now_us: u64,
+        share: impl Fn(&Policy) -> Policy,
+        f: impl FnOnce(&mut [Limit<'_>]) -> R,
+    ) -> R {
         let policies: Vec<Policy> = limits.asks().iter().map(|ask| share(&ask.policy)).collect();
         let keys: Vec<&Key> = limits.asks().iter().map(|ask| &ask.key).collect();
         self.states.update_all(&keys, now_us, |states| {
@@ -47,9 +68,9 @@ impl MemoryLimiter {
                 .zip(limits.asks())
                 .map(|((state, policy), ask)| Limit { state, policy, cost: ask.cost.min(policy.capacity()) })
                 .collect();
-            let report = decide(&mut all, wait, now_us);
+            let result = f(&mut all);
             let idle = all.iter_mut().map(|limit| now_us + limit.state.reset_after(limit.policy, now_us)).collect();
-            (report, idle)
+            (result, idle)
         })
     }
 

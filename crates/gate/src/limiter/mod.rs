@@ -6,6 +6,7 @@
 
 mod decision;
 mod denied;
+mod every;
 mod join;
 mod memory;
 mod memory_only;

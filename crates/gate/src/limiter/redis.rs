@@ -40,6 +40,7 @@ macro_rules! limiter_script {
 }
 
 static CHECK: Script = limiter_script!("check.lua");
+static CHECK_EVERY: Script = limiter_script!("check_every.lua");
 static PEEK: Script = limiter_script!("peek.lua");
 static RESERVE: Script = limiter_script!("reserve.lua");
 static REFUND: Script = limiter_script!("refund.lua");
@@ -48,6 +49,7 @@ static REFUND: Script = limiter_script!("refund.lua");
 pub(super) struct RedisLimiter {
     redis: Redis,
     check: Batch,
+    check_every: Batch,
     peek: Batch,
     reserve: Batch,
     refund: Batch,
@@ -60,6 +62,7 @@ impl RedisLimiter {
         RedisLimiter {
             redis: redis.clone(),
             check: batch(&CHECK),
+            check_every: batch(&CHECK_EVERY),
             peek: batch(&PEEK),
             reserve: batch(&RESERVE),
             refund: batch(&REFUND),
@@ -73,13 +76,32 @@ impl RedisLimiter {
             Wait::AtMost(0) => (&self.check, None),
             Wait::AtMost(longest_us) => (&self.reserve, Some(Arg::Int(longest_us))),
         };
+        report(batch.call(self.question(limits, first)).await?)
+    }
+
+    /// A report for each limit; all are taken if none has to wait.
+    pub(super) async fn decide_every(&self, limits: &Limits<'_>) -> Result<Vec<Report>, Error> {
+        let numbers = numbers(self.check_every.call(self.question(limits, None)).await?)?;
+        if numbers.len() != limits.asks().len() * 3 {
+            return Err(Error::UnexpectedReply);
+        }
+        let report = |(limit, fields): (usize, &[u64])| Report {
+            limit,
+            wait_us: fields[0],
+            remaining: fields[1],
+            reset_after_us: fields[2],
+        };
+        Ok(numbers.chunks_exact(3).enumerate().map(report).collect())
+    }
+
+    fn question(&self, limits: &Limits<'_>, first: Option<Arg>) -> Call {
         let mut args = Vec::with_capacity(1 + limits.asks().len() * 5);
         args.extend(first);
         for ask in limits.asks() {
             push_args(&mut args, &ask.policy, ask.cost);
         }
         let keys = limits.asks().iter().map(|ask| self.name(&ask.key, &ask.policy)).collect();
-        report(batch.call(Call { keys, args }).await?)
+        Call { keys, args }
     }
 
     pub(super) async fn refund(&self, key: &Key, policy: &Policy, cost: u64) -> Result<Report, Error> {
@@ -110,16 +132,17 @@ pub(crate) fn push_args(args: &mut Vec<Arg>, policy: &Policy, cost: u64) {
 
 /// `{limit (from 1), wait_us, remaining, reset_after_us}`.
 fn report(reply: Value) -> Result<Report, Error> {
+    let fields = numbers(reply)?.try_into().map_err(|_| Error::UnexpectedReply)?;
+    Report::from_fields(fields)
+}
+
+fn numbers(reply: Value) -> Result<Vec<u64>, Error> {
     let Value::Array(fields) = reply else { return Err(Error::UnexpectedReply) };
-    let mut numbers = [0_u64; 4];
-    if fields.len() != numbers.len() {
-        return Err(Error::UnexpectedReply);
-    }
-    for (number, field) in numbers.iter_mut().zip(fields) {
-        let Value::Int(value) = field else { return Err(Error::UnexpectedReply) };
-        *number = u64::try_from(value).map_err(|_| Error::UnexpectedReply)?;
-    }
-    Report::from_fields(numbers)
+    let number = |field| match field {
+        Value::Int(value) => u64::try_from(value).map_err(|_| Error::UnexpectedReply),
+        _ => Err(Error::UnexpectedReply),
+    };
+    fields.into_iter().map(number).collect()
 }
 
 impl Report {

@@ -59,3 +59,22 @@ pub(crate) fn decide(limits: &mut [Limit<'_>], wait: Wait, now_us: u64) -> Repor
         reset_after_us: limit.state.reset_after(limit.policy, now_us),
     }
 }
+
+/// Charges every limit or none, like [`decide`] without a wait, and says of each where it stands: its own wait, what is
+/// left of it. Takes nothing if `takes` is false.
+pub(crate) fn decide_every(limits: &mut [Limit<'_>], takes: bool, now_us: u64) -> Vec<Report> {
+    let wait = |limit: &mut Limit<'_>| limit.state.earliest(limit.policy, limit.cost, now_us) - now_us;
+    let waits: Vec<u64> = limits.iter_mut().map(wait).collect();
+    if takes && waits.iter().all(|wait_us| *wait_us == 0) {
+        for limit in limits.iter_mut() {
+            limit.state.charge(limit.policy, limit.cost, now_us, now_us);
+        }
+    }
+    let report = |(index, (limit, wait_us)): (usize, (&mut Limit<'_>, u64))| Report {
+        limit: index,
+        wait_us,
+        remaining: limit.state.remaining(limit.policy, now_us),
+        reset_after_us: limit.state.reset_after(limit.policy, now_us),
+    };
+    limits.iter_mut().zip(waits).enumerate().map(report).collect()
+}

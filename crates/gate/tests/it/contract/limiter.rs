@@ -186,3 +186,35 @@ async fn concurrent_checks_of_one_key_admit_exactly_the_limit() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn every_limit_is_answered_for_and_all_are_counted_or_none() {
+    each_backend(async |backend, _| {
+        let limiter = Limiter::new(&backend);
+        let user = key("every-user");
+        let minute = user.scoped("minute").expect("short");
+        let roomy = per_second(Algorithm::Gcra, 10);
+        for algorithm in ALL {
+            let narrow = per_second(algorithm, 2);
+            let tight = user.scoped(format!("{algorithm:?}")).expect("short");
+            limiter.reset(&minute, &roomy).await;
+            let asks = [Ask::new(&minute, &roomy, cost(3)), Ask::new(&tight, &narrow, cost(1))];
+            for left in [(7, 1), (4, 0)] {
+                let decisions = limiter.check_every(&asks).await.expect("two keys of one tag");
+                assert!(decisions.iter().all(gate::limiter::Decision::is_allowed), "{algorithm:?} {decisions:?}");
+                assert_eq!((decisions[0].remaining, decisions[1].remaining), left, "{algorithm:?}");
+            }
+            let decisions = limiter.check_every(&asks).await.expect("two keys of one tag");
+            assert!(decisions[0].is_allowed() && !decisions[1].is_allowed(), "{algorithm:?} {decisions:?}");
+            assert_eq!(
+                (decisions[0].remaining, decisions[1].rule),
+                (4, 1),
+                "nothing is counted, and each has its number"
+            );
+            let never = [Ask::new(&minute, &roomy, cost(3)), Ask::new(&tight, &narrow, cost(3))];
+            let decisions = limiter.check_every(&never).await.expect("two keys of one tag");
+            assert_eq!((decisions[0].remaining, decisions[1].verdict), (4, Verdict::Never), "{algorithm:?}");
+        }
+    })
+    .await;
+}
