@@ -7,6 +7,7 @@ use axum::{
     routing::get,
 };
 use dispatch::Dispatch;
+use limits::Limits;
 use platform::{
     db::Migrations,
     health::{self, Health},
@@ -22,13 +23,19 @@ use utoipa::{
     },
 };
 
+/// What this process does.
+pub(crate) struct Roles {
+    pub dispatch: Dispatch,
+    pub limits: Option<Limits>,
+}
+
 /// Every crate's migrations, in the order of their dependencies.
 pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MIGRATIONS];
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "limits", description = "Limits"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
     components(schemas(Problem)),
     modifiers(&Keys)
 )]
@@ -50,7 +57,13 @@ impl Modify for Keys {
 /// The OpenAPI document of every role in this binary.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
-    for part in [dispatch::routes().into_openapi(), tenancy::routes().into_openapi(), health::routes().into_openapi()] {
+    let parts = [
+        dispatch::routes().into_openapi(),
+        limits::routes().into_openapi(),
+        tenancy::routes().into_openapi(),
+        health::routes().into_openapi(),
+    ];
+    for part in parts {
         document.merge(part);
     }
     let operations = document.paths.paths.values_mut().flat_map(|path| {
@@ -84,11 +97,14 @@ fn any_problem(description: &str) -> Response {
 }
 
 /// Everything on the API listener: roles behind the door, health and documentation before it.
-pub(crate) fn routes(tenancy: &Tenancy, dispatch: &Dispatch, health: &Health) -> Router {
+pub(crate) fn routes(tenancy: &Tenancy, roles: &Roles, health: &Health) -> Router {
     let document = document().to_json().unwrap_or_default();
     let json = [(header::CONTENT_TYPE, "application/json")];
     let admin: Router = tenancy::routes().with_state(tenancy.clone()).into();
-    let guarded = admin.merge(Router::from(dispatch::routes().with_state(dispatch.clone())));
+    let mut guarded = admin.merge(Router::from(dispatch::routes().with_state(roles.dispatch.clone())));
+    if let Some(limits) = &roles.limits {
+        guarded = guarded.merge(Router::from(limits::routes().with_state(limits.clone())));
+    }
     tenancy
         .door()
         .guard(guarded)

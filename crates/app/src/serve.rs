@@ -5,6 +5,7 @@ use std::{future::Future, net::SocketAddr, time::Duration};
 use anyhow::Context;
 use dispatch::{Dispatch, Parts};
 use gate::{Backend, gate::Gate};
+use limits::Limits;
 use platform::{
     config::Span,
     db::Database,
@@ -39,10 +40,12 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let shared = shared_state(config)?;
     let dispatch = start_dispatch(config, &database, vault, &shared, &tasks).await?;
+    let limits = start_limits(config, &database, &shared, &tasks).await?;
     let health = health(config, &database, &shared, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
-    serve(config, listeners, &tenancy, &dispatch, &health, &telemetry, &tasks);
+    let roles = api::Roles { dispatch, limits };
+    serve(config, listeners, &tenancy, &roles, &health, &telemetry, &tasks);
     announce(config);
     drain(config, signals, &tasks, telemetry).await;
     shared.shutdown().await;
@@ -133,16 +136,30 @@ async fn start_dispatch(
     Dispatch::start(config.dispatch.clone(), parts, tasks).await.context("dispatch could not start")
 }
 
+/// `None` if this process does not have the role.
+async fn start_limits(
+    config: &Config,
+    database: &Database,
+    shared: &Backend,
+    tasks: &Tasks,
+) -> anyhow::Result<Option<Limits>> {
+    if !config.roles.contains(&Role::Limits) {
+        return Ok(None);
+    }
+    let parts = limits::Parts { database: database.clone(), shared: shared.clone() };
+    Limits::start(config.limits.clone(), parts, tasks).await.map(Some).context("limits could not start")
+}
+
 fn serve(
     config: &Config,
     listeners: Listeners,
     tenancy: &Tenancy,
-    dispatch: &Dispatch,
+    roles: &api::Roles,
     health: &Health,
     telemetry: &Telemetry,
     tasks: &Tasks,
 ) {
-    let api = http_server::with_limits(api::routes(tenancy, dispatch, health), &config.http);
+    let api = http_server::with_limits(api::routes(tenancy, roles, health), &config.http);
     let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
     tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));

@@ -32,6 +32,7 @@ struct File {
     redis: RedisFile,
     kafka: KafkaFile,
     dispatch: dispatch::config::File,
+    limits: limits::config::File,
     shutdown: ShutdownFile,
     telemetry: telemetry::File,
 }
@@ -106,6 +107,7 @@ pub(crate) struct Config {
     pub redis: Option<Redis>,
     pub kafka: Option<Vec<Remote>>,
     pub dispatch: dispatch::Config,
+    pub limits: limits::Config,
     pub shutdown: Shutdown,
     pub telemetry: telemetry::Config,
 }
@@ -147,7 +149,7 @@ impl TryFrom<File> for Config {
     type Error = Invalid;
 
     fn try_from(file: File) -> Result<Self, Invalid> {
-        let File { server, security, database, redis, kafka, dispatch, shutdown, telemetry } = file;
+        let File { server, security, database, redis, kafka, dispatch, limits, shutdown, telemetry } = file;
         let addr = address("server.addr", &server.addr)?;
         let ops_addr = address("server.ops_addr", &server.ops_addr)?;
         let grpc_addr = address("server.grpc_addr", &server.grpc_addr)?;
@@ -178,6 +180,7 @@ impl TryFrom<File> for Config {
             redis: checked_redis(&redis)?,
             kafka: kafka_remotes(&kafka)?,
             dispatch: dispatch.try_into()?,
+            limits: limits.try_into()?,
             roles: server.roles,
             shutdown,
             telemetry: telemetry.try_into()?,

@@ -1,0 +1,127 @@
+//! Keys with rules: check, peek, reset; one at a time, many independent ones, or several all-or-nothing.
+
+use std::{num::NonZeroU64, sync::Arc};
+
+use futures_util::future::join_all;
+use gate::limiter::{self, Decision, Policy, Verdict};
+
+use super::{Engine, Found, MOST_TOGETHER};
+use crate::{error::Error, rule::Rule};
+
+/// One question: this key, this cost. The rule says what a call costs that does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    pub key: &'a str,
+    pub cost: Option<u64>,
+}
+
+/// What the engine says about one key.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub rule: Arc<Rule>,
+    pub policy: Policy,
+    pub decision: Decision,
+}
+
+impl Answer {
+    /// May it go ahead? A shadow rule refuses nobody.
+    pub fn is_allowed(&self) -> bool {
+        self.rule.is_shadow || self.decision.is_allowed()
+    }
+
+    /// Would it have been refused, had the rule not been a shadow?
+    pub fn is_shadow_denied(&self) -> bool {
+        self.rule.is_shadow && !self.decision.is_allowed()
+    }
+}
+
+impl Engine {
+    /// May this go ahead? If so it is counted.
+    pub async fn check(&self, tenant: &str, ask: Ask<'_>) -> Result<Answer, Error> {
+        let (found, cost) = self.priced(tenant, ask)?;
+        let decision = self.inner.limiter.check(&found.key, &found.policy, cost).await;
+        Ok(self.answer(found, decision))
+    }
+
+    /// Could this go ahead? Counts nothing.
+    pub async fn peek(&self, tenant: &str, ask: Ask<'_>) -> Result<Answer, Error> {
+        let (found, cost) = self.priced(tenant, ask)?;
+        let decision = self.inner.limiter.peek(&found.key, &found.policy, cost).await;
+        Ok(Answer { rule: found.rule, policy: found.policy, decision })
+    }
+
+    /// Many keys, each for itself; the answers are in the order of the questions.
+    pub async fn check_each(&self, tenant: &str, asks: &[Ask<'_>]) -> Vec<Result<Answer, Error>> {
+        join_all(asks.iter().map(|ask| self.check(tenant, *ask))).await
+    }
+
+    /// Several keys: all are counted, or none is. Those that refused by themselves are denied in their answers. Shadow
+    /// rules are counted each for itself and refuse nobody.
+    pub async fn check_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Error> {
+        if asks.len() > MOST_TOGETHER {
+            return Err(Error::TooManyTogether { count: asks.len() });
+        }
+        let found: Vec<_> = asks.iter().map(|ask| self.priced(tenant, *ask)).collect::<Result<_, _>>()?;
+        for (index, (one, _)) in found.iter().enumerate() {
+            if found[..index].iter().any(|(other, _)| other.key == one.key) {
+                return Err(Error::SameKeyTwice { key: asks[index].key.to_owned() });
+            }
+        }
+        let binding = found.iter().filter(|(found, _)| !found.rule.is_shadow);
+        let together: Vec<limiter::Ask> =
+            binding.map(|(found, cost)| limiter::Ask::new(&found.key, &found.policy, *cost)).collect();
+        let mut decided = match together.is_empty() {
+            true => Vec::new(),
+            false => self.inner.limiter.check_every(&together).await?,
+        }
+        .into_iter();
+        let mut answers = Vec::with_capacity(found.len());
+        for (found, cost) in found {
+            let decision = match decided.next_if_binding(&found) {
+                Some(decision) => decision,
+                None => self.inner.limiter.check(&found.key, &found.policy, cost).await,
+            };
+            answers.push(self.answer(found, decision));
+        }
+        Ok(answers)
+    }
+
+    /// Forgets everything counted about a key; answers whether the whole fleet did.
+    pub async fn reset(&self, tenant: &str, key: &str) -> Result<bool, Error> {
+        let found = self.find(tenant, key)?;
+        Ok(self.inner.limiter.reset(&found.key, &found.policy).await)
+    }
+
+    /// The rule of a key and what this call costs, if it can ever pass.
+    fn priced(&self, tenant: &str, ask: Ask<'_>) -> Result<(Found, NonZeroU64), Error> {
+        let found = self.find(tenant, ask.key)?;
+        let cost = match ask.cost {
+            Some(cost) => NonZeroU64::new(cost).ok_or(Error::NoCost)?,
+            None => found.rule.cost,
+        };
+        if cost.get() > found.policy.capacity() {
+            return Err(Error::AboveCapacity {
+                cost: cost.get(),
+                capacity: found.policy.capacity(),
+                rule: found.rule.name.as_ref().to_owned(),
+            });
+        }
+        Ok((found, cost))
+    }
+
+    fn answer(&self, found: Found, decision: Decision) -> Answer {
+        debug_assert_ne!(decision.verdict, Verdict::Never, "a cost above the capacity is refused before");
+        Answer { rule: found.rule, policy: found.policy, decision }
+    }
+}
+
+/// The decisions of the binding rules, in the order of all.
+trait NextIfBinding {
+    fn next_if_binding(&mut self, found: &Found) -> Option<Decision>;
+}
+
+impl<I: Iterator<Item = Decision>> NextIfBinding for I {
+    fn next_if_binding(&mut self, found: &Found) -> Option<Decision> {
+        if found.rule.is_shadow { None } else { self.next() }
+    }
+}

@@ -1,0 +1,228 @@
+//! Envoy's descriptors: which limits a request meets, and a standing for each of them in the order of the request.
+//!
+//! Only what is admitted is charged: if one limit refuses, none of the others is counted (Envoy ratelimit counts them
+//! all; see docs/decisions/0009). Shadow limits are counted each for itself and refuse nobody.
+
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use gate::{
+    Key,
+    limiter::{self, Decision, Policy, Verdict},
+};
+
+use super::{Engine, MOST_KEY_BYTES, MOST_TOGETHER, Space, name};
+use crate::{
+    envoy::{Descriptor, Domain, Limit, Rate, Unit},
+    error::Error,
+    rule::Algorithm,
+};
+
+/// Where a request stands with one of its descriptors.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// No limit is configured, or one with another name replaces it, or it is unlimited: then with its name.
+    Unlimited {
+        name: Option<Arc<str>>,
+        is_configured: bool,
+    },
+    Limited(Limited),
+}
+
+#[derive(Clone, Debug)]
+pub struct Limited {
+    /// The configured limit; `None` for one that the request brought along.
+    pub limit: Option<Arc<Limit>>,
+    pub requests_per_unit: u32,
+    pub unit: Unit,
+    pub decision: Decision,
+}
+
+impl Limited {
+    /// Is the request over this limit? Never over a shadow.
+    pub fn is_over(&self) -> bool {
+        !self.decision.is_allowed() && !self.limit.as_ref().is_some_and(|limit| limit.is_shadow)
+    }
+
+    pub fn remaining(&self) -> u32 {
+        u32::try_from(self.decision.remaining).unwrap_or(u32::MAX)
+    }
+
+    /// Until the limit is as if never used.
+    pub fn reset_after(&self) -> Duration {
+        self.decision.reset_after
+    }
+}
+
+impl Standing {
+    pub fn is_over(&self) -> bool {
+        matches!(self, Standing::Limited(limited) if limited.is_over())
+    }
+}
+
+/// A limit that this request is counted by.
+struct Counted {
+    /// Its place in the request.
+    index: usize,
+    limit: Option<Arc<Limit>>,
+    rate: Rate,
+    key: Key,
+    hits: u64,
+}
+
+impl Counted {
+    /// May it refuse the request? A shadow may not, and who only looks is charged nothing.
+    fn binds(&self) -> bool {
+        self.hits > 0 && !self.limit.as_ref().is_some_and(|limit| limit.is_shadow)
+    }
+}
+
+/// The answer of a limit of 0.
+const NOTHING_PASSES: Decision =
+    Decision { verdict: Verdict::Never, rule: 0, limit: 0, remaining: 0, reset_after: Duration::ZERO, degraded: false };
+
+impl Engine {
+    /// Decides over all descriptors of a request, in one step; the standings are in the order of the descriptors.
+    pub async fn decide_descriptors(
+        &self,
+        tenant: &str,
+        domain: &str,
+        descriptors: &[Descriptor],
+    ) -> Result<Vec<Standing>, Error> {
+        if domain.is_empty() {
+            return Err(Error::Empty { field: "domain" });
+        }
+        let book = self.inner.book.load_full();
+        let known = book.envoy.get(domain).ok_or_else(|| Error::UnknownDomain { domain: domain.to_owned() })?;
+        let (mut standings, counted) = self.limits_of(tenant, domain, known, descriptors)?;
+        let decisions = self.decide_counted(&counted).await?;
+        for (Counted { index, limit, rate, .. }, decision) in counted.into_iter().zip(decisions) {
+            let Rate { requests_per_unit, unit, .. } = rate;
+            standings[index] = Standing::Limited(Limited { limit, requests_per_unit, unit, decision });
+        }
+        Ok(standings)
+    }
+
+    /// The limits this request meets; every descriptor that meets none stands unlimited already.
+    fn limits_of(
+        &self,
+        tenant: &str,
+        domain: &str,
+        known: &Domain,
+        descriptors: &[Descriptor],
+    ) -> Result<(Vec<Standing>, Vec<Counted>), Error> {
+        let found: Vec<Option<&Arc<Limit>>> = descriptors
+            .iter()
+            .map(|descriptor| if descriptor.limit.is_some() { None } else { known.find(&descriptor.entries) })
+            .collect();
+        let replaced: Vec<&Arc<str>> = found.iter().flatten().flat_map(|limit| &limit.replaces).collect();
+        let (mut standings, mut counted) = (Vec::with_capacity(descriptors.len()), Vec::new());
+        for (index, (descriptor, found)) in descriptors.iter().zip(found).enumerate() {
+            let configured = found.filter(|limit| !limit.name.as_ref().is_some_and(|name| replaced.contains(&name)));
+            standings.push(Standing::Unlimited {
+                name: configured.and_then(|limit| limit.name.clone()),
+                is_configured: configured.is_some(),
+            });
+            let rate = match (descriptor.limit, configured) {
+                (Some(own), _) => Some(envoy_rate(self.inner.envoy_algorithm, own.requests_per_unit, own.unit)?),
+                (None, configured) => configured.and_then(|limit| limit.rate),
+            };
+            if let Some(rate) = rate {
+                let key = counter(tenant, domain, descriptor, configured)?;
+                let hits = descriptor.hits.unwrap_or(1);
+                counted.push(Counted { index, limit: configured.cloned(), rate, key, hits });
+            }
+        }
+        Ok((standings, counted))
+    }
+
+    /// A decision for each. The binding ones are decided together; shadows and looks each for itself.
+    async fn decide_counted(&self, counted: &[Counted]) -> Result<Vec<Decision>, Error> {
+        let together = together(counted.iter().filter(|one| one.binds()))?;
+        // Who meets a limit of 0 gets no further, so nothing else is charged.
+        let is_blocked = counted.iter().any(|one| one.binds() && one.rate.policy.is_none());
+        let binding = if is_blocked { Vec::new() } else { self.check_together(&together).await? };
+        let each = counted.iter().map(async |one| {
+            let Some(policy) = &one.rate.policy else { return NOTHING_PASSES };
+            let place = together.iter().position(|(key, ..)| one.binds() && *key == one.key);
+            match place.and_then(|place| binding.get(place)) {
+                Some(decision) => *decision,
+                None if one.binds() => self.check_with(&one.key, policy, 0).await,
+                None => self.check_with(&one.key, policy, one.hits).await,
+            }
+        });
+        Ok(join_all(each).await)
+    }
+
+    /// All or nothing. On a cluster the keys may live on several nodes: then what was taken is given back if another
+    /// refuses, which is right in the end but not in one step.
+    async fn check_together(&self, together: &[(Key, Policy, NonZeroU64)]) -> Result<Vec<Decision>, Error> {
+        if together.is_empty() {
+            return Ok(Vec::new());
+        }
+        let limiter = &self.inner.limiter;
+        let asks: Vec<limiter::Ask> =
+            together.iter().map(|(key, policy, cost)| limiter::Ask::new(key, policy, *cost)).collect();
+        match limiter.check_every(&asks).await {
+            Err(gate::Error::DifferentSlots) => {
+                let each = together.iter().map(|(key, policy, cost)| limiter.check(key, policy, *cost));
+                let decisions = join_all(each).await;
+                if decisions.iter().any(|decision| !decision.is_allowed()) {
+                    let taken = together.iter().zip(&decisions).filter(|(_, decision)| decision.is_allowed());
+                    join_all(taken.map(|((key, policy, cost), _)| limiter.refund(key, policy, *cost))).await;
+                }
+                Ok(decisions)
+            }
+            decided => Ok(decided?),
+        }
+    }
+}
+
+/// Descriptors that name one counter twice pay their costs together.
+fn together<'a>(counted: impl Iterator<Item = &'a Counted>) -> Result<Vec<(Key, Policy, NonZeroU64)>, Error> {
+    let mut together: Vec<(Key, Policy, NonZeroU64)> = Vec::new();
+    for one in counted {
+        let hits = NonZeroU64::new(one.hits).unwrap_or(NonZeroU64::MIN);
+        match together.iter_mut().find(|(key, ..)| *key == one.key) {
+            Some((_, _, cost)) => *cost = cost.saturating_add(hits.get()),
+            None => together.extend(one.rate.policy.map(|policy| (one.key.clone(), policy, hits))),
+        }
+    }
+    if together.len() > MOST_TOGETHER {
+        return Err(Error::TooManyTogether { count: together.len() });
+    }
+    Ok(together)
+}
+
+/// How a limit of Envoy's counts.
+pub(crate) fn envoy_rate(algorithm: Algorithm, requests_per_unit: u32, unit: Unit) -> Result<Rate, gate::Error> {
+    let policy = match requests_per_unit {
+        0 => None,
+        limit => Some(Policy::new(algorithm.into(), limit.into(), unit.length())?),
+    };
+    Ok(Rate { requests_per_unit, unit, policy })
+}
+
+/// What a descriptor's counter is called: its domain and all of its entries.
+fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&Arc<Limit>>) -> Result<Key, Error> {
+    if let Some(limit) = limit.filter(|limit| limit.shares_threshold) {
+        return name(tenant, Space::Envoy, &limit.path);
+    }
+    let mut text = String::with_capacity(64);
+    push_part(&mut text, domain);
+    for entry in &descriptor.entries {
+        push_part(&mut text, &entry.key);
+        push_part(&mut text, &entry.value);
+    }
+    if text.len() > MOST_KEY_BYTES {
+        return Err(Error::KeyTooLong { bytes: text.len() });
+    }
+    name(tenant, Space::Envoy, &text)
+}
+
+/// With its length before it, so that no two descriptors have one name.
+fn push_part(text: &mut String, part: &str) {
+    use std::fmt::Write as _;
+
+    write!(text, "{}|{part}|", part.len()).unwrap_or_default();
+}

@@ -1,0 +1,84 @@
+//! The engine in memory: whose rule, whose counter, who is charged.
+
+use std::sync::Arc;
+
+use gate::{Backend, limiter::Limiter};
+
+use super::*;
+use crate::rule::{Algorithm, Source, Written};
+
+fn engine() -> Engine {
+    Engine::new(Limiter::new(&Backend::memory()), Algorithm::FixedWindow)
+}
+
+fn rules(source: Source, all: &[(&str, u64)]) -> Arc<RuleSet> {
+    let rule = |(key, limit): &(&str, u64)| {
+        let written: Written =
+            serde_json::from_value(serde_json::json!({"key": key, "limit": limit, "window": "1h"})).unwrap();
+        Arc::new(written.check((*key).into(), source).unwrap())
+    };
+    Arc::new(RuleSet::new(all.iter().map(rule)))
+}
+
+fn ask(key: &str) -> Ask<'_> {
+    Ask { key, cost: None }
+}
+
+#[tokio::test]
+async fn tenants_share_rules_of_the_file_and_no_counter() {
+    let engine = engine();
+    engine.replace(Book { file: rules(Source::File, &[("user:*", 1)]), ..Book::default() });
+    for tenant in ["one", "two"] {
+        assert!(engine.check(tenant, ask("user:7")).await.unwrap().is_allowed());
+        assert!(!engine.check(tenant, ask("user:7")).await.unwrap().is_allowed());
+        assert!(engine.check(tenant, ask("user:8")).await.unwrap().is_allowed(), "every key counts by itself");
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_own_rule_wins_over_the_file_and_holds_for_nobody_else() {
+    let engine = engine();
+    let own = rules(Source::Api, &[("*", 5)]);
+    let tenants = HashMap::from([("one".into(), own)]);
+    engine.replace(Book { file: rules(Source::File, &[("user:7", 1)]), tenants, ..Book::default() });
+    assert_eq!(engine.check("one", ask("user:7")).await.unwrap().decision.limit, 5);
+    assert_eq!(engine.check("two", ask("user:7")).await.unwrap().decision.limit, 1);
+    assert!(matches!(engine.check("two", ask("user:8")).await, Err(Error::NoRule { .. })));
+}
+
+#[tokio::test]
+async fn what_can_never_pass_is_an_error_and_charges_nothing() {
+    let engine = engine();
+    engine.replace(Book { file: rules(Source::File, &[("*", 3)]), ..Book::default() });
+    let above = engine.check("t", Ask { key: "a", cost: Some(4) }).await;
+    assert!(matches!(above, Err(Error::AboveCapacity { cost: 4, capacity: 3, .. })));
+    assert!(matches!(engine.check("t", Ask { key: "a", cost: Some(0) }).await, Err(Error::NoCost)));
+    assert!(matches!(engine.check("t", ask("")).await, Err(Error::Empty { .. })));
+    assert_eq!(engine.peek("t", ask("a")).await.unwrap().decision.remaining, 3);
+}
+
+#[tokio::test]
+async fn several_keys_are_all_counted_or_none() {
+    let engine = engine();
+    engine.replace(Book { file: rules(Source::File, &[("user", 1), ("tenant", 9)]), ..Book::default() });
+    let both = [ask("user"), Ask { key: "tenant", cost: Some(2) }];
+    assert!(engine.check_all("t", &both).await.unwrap().iter().all(Answer::is_allowed));
+    let second = engine.check_all("t", &both).await.unwrap();
+    assert_eq!(second.iter().map(Answer::is_allowed).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(engine.peek("t", ask("tenant")).await.unwrap().decision.remaining, 7, "charged once, not twice");
+    assert!(matches!(engine.check_all("t", &[ask("user"), ask("user")]).await, Err(Error::SameKeyTwice { .. })));
+}
+
+#[test]
+fn a_key_may_bring_its_hash_tag_and_never_meets_another() {
+    let named = |key| name("t", Space::Keys, key).unwrap();
+    assert_eq!(named("{acme}:minute").tag(), named("{acme}:hour").tag());
+    let different =
+        ["{acme}:minute", "acme:minute", "{acme}", "acme", "{}acme", "x{acme}", "{acme}x", "acme:{}:minute"];
+    for (index, one) in different.iter().enumerate() {
+        for other in &different[..index] {
+            assert_ne!(named(one), named(other), "{one} and {other}");
+        }
+    }
+    assert_ne!(named("a"), name("t", Space::Resp, "a").unwrap());
+}

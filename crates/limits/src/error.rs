@@ -1,0 +1,96 @@
+//! What can go wrong when a decision is asked for, and the status each becomes. A refusal is no error: it is an answer.
+
+use axum::http::StatusCode;
+use platform::{config::Invalid, db, problem::Problem};
+
+use crate::engine::{MOST_KEY_BYTES, MOST_TOGETHER};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{field} may not be empty")]
+    Empty { field: &'static str },
+    #[error("a key may have at most {MOST_KEY_BYTES} bytes, this one has {bytes}")]
+    KeyTooLong { bytes: usize },
+    #[error("no rule speaks for the key {key:?}")]
+    NoRule { key: String },
+    #[error("the cost must be at least 1")]
+    NoCost,
+    #[error("a cost of {cost} is above the {capacity} that rule {rule:?} lets pass at once, so it can never pass")]
+    AboveCapacity { cost: u64, capacity: u64, rule: String },
+    #[error("the domain {domain:?} is in no file of limits.envoy_file")]
+    UnknownDomain { domain: String },
+    #[error("{count} limits at once are too many: at most {MOST_TOGETHER} are decided together")]
+    TooManyTogether { count: usize },
+    #[error("the key {key:?} is named twice: add its costs up")]
+    SameKeyTwice { key: String },
+    #[error("on a Redis cluster keys that are decided together need one hash tag: write them as {{tag}}rest")]
+    DifferentSlots,
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Database(#[from] db::Error),
+    #[error(transparent)]
+    Gate(gate::Error),
+}
+
+impl From<gate::Error> for Error {
+    fn from(error: gate::Error) -> Self {
+        match error {
+            gate::Error::KeyEmpty => Error::Empty { field: "key" },
+            gate::Error::KeyTooLong { bytes } => Error::KeyTooLong { bytes },
+            gate::Error::DifferentSlots => Error::DifferentSlots,
+            other => Error::Gate(other),
+        }
+    }
+}
+
+impl Error {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Empty { .. } | Error::KeyTooLong { .. } | Error::NoCost | Error::Invalid(_) => "invalid_field",
+            Error::NoRule { .. } => "no_rule",
+            Error::AboveCapacity { .. } => "cost_above_capacity",
+            Error::UnknownDomain { .. } => "unknown_domain",
+            Error::TooManyTogether { .. } => "too_many_keys",
+            Error::SameKeyTwice { .. } => "same_key_twice",
+            Error::DifferentSlots => "different_slots",
+            Error::Database(_) => "database_unavailable",
+            Error::Gate(_) => "internal",
+        }
+    }
+
+    fn field(&self) -> Option<&'static str> {
+        match self {
+            Error::Empty { field } => Some(field),
+            Error::KeyTooLong { .. } | Error::NoRule { .. } => Some("key"),
+            Error::NoCost | Error::AboveCapacity { .. } => Some("cost"),
+            Error::UnknownDomain { .. } => Some("domain"),
+            Error::TooManyTogether { .. } | Error::SameKeyTwice { .. } | Error::DifferentSlots => Some("checks"),
+            Error::Invalid(_) | Error::Database(_) | Error::Gate(_) => None,
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::Database(error) => return error.into(),
+            Error::Invalid(Invalid { key, problem }) => return Problem::invalid(key, problem),
+            Error::Gate(_) => return Problem::internal(&error),
+            Error::NoRule { .. } | Error::UnknownDomain { .. } => StatusCode::NOT_FOUND,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        let detail = match &error {
+            Error::NoRule { .. } => {
+                format!("{error}: make one with POST /v1/limits/rules, or one for every key with \"key\": \"*\"")
+            }
+            _ => error.to_string(),
+        };
+        let problem = Problem::new(status, error.code(), detail);
+        match error.field() {
+            Some(field) => problem.field(field),
+            None => problem,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Rules: what a key may do, and which rule speaks for it. Pure: `now` is an argument, nothing is read or written.
+//!
+//! [`Written`] is a rule as people write it, in a file or in a request. [`Rule`] is the same, checked and ready: a policy
+//! of the gate for every key it speaks for. [`RuleSet`] finds the rule of a key.
+
+mod pattern;
+mod set;
+#[cfg(test)]
+mod tests;
+mod written;
+
+use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
+
+use gate::limiter::Policy;
+
+pub use self::{
+    pattern::Pattern,
+    set::RuleSet,
+    written::{Algorithm, Fallback, Override, Written},
+};
+
+/// Where a rule came from; those that come first win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The API: one tenant's own.
+    Api,
+    /// `limits.rules_file`: every tenant's.
+    File,
+}
+
+/// A rule, checked and ready.
+#[derive(Debug)]
+pub struct Rule {
+    /// What answers call it by.
+    pub name: Arc<str>,
+    pub source: Source,
+    pub pattern: Pattern,
+    /// What a call costs that does not say it.
+    pub cost: NonZeroU64,
+    /// Counts and reports, but refuses nobody.
+    pub is_shadow: bool,
+    policy: Policy,
+    overrides: HashMap<Box<str>, Policy>,
+}
+
+impl Rule {
+    /// How this key is counted now. The time matters to calendar quotas.
+    pub fn policy(&self, key: &str, _now_us: u64) -> Policy {
+        self.overrides.get(key).copied().unwrap_or(self.policy)
+    }
+
+    /// Does this very key have numbers of its own?
+    pub fn has_override(&self, key: &str) -> bool {
+        self.overrides.contains_key(key)
+    }
+}

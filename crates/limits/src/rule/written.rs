@@ -1,0 +1,175 @@
+//! Rules as people write them, and what is wrong with them.
+
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
+
+use gate::{fallback::Mode, limiter};
+use platform::config::{Invalid, Span};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Pattern, Rule, Source};
+use crate::engine::MOST_KEY_BYTES;
+
+/// Keys with numbers of their own, in one rule.
+const MOST_OVERRIDES: usize = 10_000;
+/// More stars make matching slow and no rule clearer.
+const MOST_STARS: usize = 8;
+
+/// How calls are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    SlidingLog,
+    TokenBucket,
+    #[default]
+    Gcra,
+    SlidingCounter,
+    FixedWindow,
+    LeakyBucket,
+}
+
+impl From<Algorithm> for limiter::Algorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::SlidingLog => limiter::Algorithm::SlidingLog,
+            Algorithm::TokenBucket => limiter::Algorithm::TokenBucket,
+            Algorithm::Gcra => limiter::Algorithm::Gcra,
+            Algorithm::SlidingCounter => limiter::Algorithm::SlidingCounter,
+            Algorithm::FixedWindow => limiter::Algorithm::FixedWindow,
+            Algorithm::LeakyBucket => limiter::Algorithm::LeakyBucket,
+        }
+    }
+}
+
+/// What a rule does while Redis cannot decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fallback {
+    /// Each replica decides with its share of the limit.
+    #[default]
+    Local,
+    /// Let everything through.
+    Open,
+    /// Refuse everything.
+    Closed,
+}
+
+impl From<Fallback> for Mode {
+    fn from(fallback: Fallback) -> Self {
+        match fallback {
+            Fallback::Local => Mode::Local,
+            Fallback::Open => Mode::Open,
+            Fallback::Closed => Mode::Closed,
+        }
+    }
+}
+
+/// A rule as it is written in a file and in a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Written {
+    /// The key itself, or a pattern: `*` stands for any run of characters. Every key that fits is counted by itself.
+    #[schema(example = "login:*")]
+    pub key: String,
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    /// So many per window.
+    #[schema(example = 100, minimum = 1)]
+    pub limit: u64,
+    #[schema(value_type = String, example = "1m")]
+    pub window: Span,
+    /// What may pass at once (token bucket, GCRA, leaky bucket); the limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub burst: Option<u64>,
+    /// What a call costs that does not say it; 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub cost: Option<u64>,
+    /// Count and report, but refuse nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    #[serde(default)]
+    pub fallback: Fallback,
+    /// Keys of this pattern with numbers of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overrides: BTreeMap<String, Override>,
+}
+
+/// What differs for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    pub limit: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1m")]
+    pub window: Option<Span>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+}
+
+impl Written {
+    /// The rule, ready; the error names the field and the fix.
+    pub fn check(&self, name: Arc<str>, source: Source) -> Result<Rule, Invalid> {
+        check_key("key", &self.key)?;
+        if self.key.matches('*').count() > MOST_STARS {
+            return Err(Invalid::new("key", format!("a pattern may have at most {MOST_STARS} stars")));
+        }
+        let pattern = Pattern::new(&self.key);
+        let policy = self.policy("", self.limit, self.window, self.burst)?;
+        let cost = NonZeroU64::new(self.cost.unwrap_or(1))
+            .ok_or_else(|| Invalid::new("cost", "a call costs at least 1; to ask without paying, peek"))?;
+        if cost.get() > policy.capacity() {
+            let problem = format!("a cost of {cost} can never pass: at most {} pass at once", policy.capacity());
+            return Err(Invalid::new("cost", problem));
+        }
+        if self.overrides.len() > MOST_OVERRIDES {
+            return Err(Invalid::new("overrides", format!("at most {MOST_OVERRIDES}; make rules for groups of keys")));
+        }
+        let overrides = self.overrides.iter().map(|(key, own)| {
+            let field = format!("overrides.{key}.");
+            if !pattern.matches(key) {
+                let problem = format!("{key:?} does not fit {:?}, so this rule never speaks for it", self.key);
+                return Err(Invalid::new(field.trim_end_matches('.'), problem));
+            }
+            let burst = own.burst.or(self.burst);
+            Ok((key.as_str().into(), self.policy(&field, own.limit, own.window.unwrap_or(self.window), burst)?))
+        });
+        let overrides = overrides.collect::<Result<_, _>>()?;
+        Ok(Rule { name, source, pattern, cost, is_shadow: self.shadow, policy, overrides })
+    }
+
+    fn policy(&self, field: &str, limit: u64, window: Span, burst: Option<u64>) -> Result<limiter::Policy, Invalid> {
+        policy(self.algorithm, limit, window, burst, field).map(|policy| policy.without_redis(self.fallback.into()))
+    }
+}
+
+/// A policy of the gate; `field` stands before the name of the field that is wrong.
+fn policy(
+    algorithm: Algorithm,
+    limit: u64,
+    window: Span,
+    burst: Option<u64>,
+    field: &str,
+) -> Result<limiter::Policy, Invalid> {
+    let wrong =
+        |name: &'static str| move |error: gate::Error| Invalid::new(format!("{field}{name}"), error.to_string());
+    let name = if window.0.is_zero() { "window" } else { "limit" };
+    let policy = limiter::Policy::new(algorithm.into(), limit, window.0).map_err(wrong(name))?;
+    match burst {
+        Some(burst) => policy.burst(burst).map_err(wrong("burst")),
+        None => Ok(policy),
+    }
+}
+
+/// A key that can be counted.
+pub(crate) fn check_key(field: &str, key: &str) -> Result<(), Invalid> {
+    if key.is_empty() {
+        return Err(Invalid::new(field, "a key may not be empty"));
+    }
+    if key.len() > MOST_KEY_BYTES {
+        let problem = format!("a key may have at most {MOST_KEY_BYTES} bytes, this one has {}", key.len());
+        return Err(Invalid::new(field, problem));
+    }
+    Ok(())
+}
