@@ -35,7 +35,7 @@ pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MI
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "limits", description = "Limits"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "jobs", description = "Replay, cancel and purge in the background"), (name = "limits", description = "Limits"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
     components(schemas(Problem)),
     modifiers(&Keys)
 )]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub(crate) use self::live::{Produce, Server, Sink, Tail, wants_no_colour};
+pub(crate) use self::live::{Produce, Replay, Server, Sink, Tail, wants_no_colour};
 use crate::config::{Error, Layers, Role};
 
 /// Holds the limits of everything your services call: rate, concurrency, circuit, budget, once for the whole fleet.
@@ -66,6 +66,12 @@ Examples:
     /// second, so it also works from another machine.
     #[command(after_help = live::TAIL_HELP)]
     Tail(Tail),
+    /// Send deliveries again: by their ids, or by what they have in common
+    ///
+    /// Without a filter: all that have failed. A job in the background does it, at no more than half of each
+    /// subscription's rate; this command shows its progress. Ctrl-C leaves the job running, and says how to follow it.
+    #[command(after_help = live::REPLAY_HELP)]
+    Replay(Replay),
     /// Check the configuration, or print it as it will be used
     #[command(subcommand)]
     Config(ConfigCommand),

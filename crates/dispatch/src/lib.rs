@@ -5,6 +5,7 @@
 //! | [`delivery`] | the rules: who receives an event, how it is signed, what follows an attempt (pure) |
 //! | [`intake`] | from a request to a durable event with its deliveries |
 //! | [`worker`] | claims, lanes, calls, outcomes |
+//! | [`job`] | replay, cancel and purge of many deliveries, in the background |
 //! | [`catalog`] | the subscriptions in memory, compiled |
 //! | [`store`] | rows, in SQLite and PostgreSQL |
 
@@ -17,6 +18,7 @@ pub mod error;
 pub mod guard;
 mod http;
 pub mod intake;
+pub mod job;
 mod metrics;
 pub mod model;
 pub mod store;
@@ -32,6 +34,7 @@ use self::{
     catalog::Catalog,
     error::Error,
     intake::Intake,
+    job::runner::Runner,
     store::{Lease, OnlyWorker, Store},
     worker::{Deps, Worker},
 };
@@ -61,6 +64,7 @@ struct Inner {
     catalog: Catalog,
     intake: Intake,
     worker: Option<Worker>,
+    jobs: Option<Runner>,
     gate: Gate,
     allow_private: bool,
     _only_worker: Option<OnlyWorker>,
@@ -89,8 +93,12 @@ impl Dispatch {
             };
             Worker::start(deps, tasks)
         });
+        let jobs = worker.clone().map(|worker| {
+            Runner::start(store.clone(), catalog.clone(), worker, lease.clone(), config.poll_interval, tasks)
+        });
         let intake = Intake::start(store.clone(), catalog.clone(), worker.clone(), lease, &config, tasks);
-        let inner = Inner { config, store, catalog, intake, worker, gate, allow_private, _only_worker: only_worker };
+        let inner =
+            Inner { config, store, catalog, intake, worker, jobs, gate, allow_private, _only_worker: only_worker };
         let dispatch = Dispatch { inner: Arc::new(inner) };
         dispatch.keep_up(tasks);
         Ok(dispatch)
@@ -105,6 +113,7 @@ impl Dispatch {
                 let Inner { store, config, .. } = &*dispatch.inner;
                 let done = async {
                     store.prepare_days().await?;
+                    store.forget_jobs(config.retention).await?;
                     store.forget(config.retention).await
                 };
                 match done.await {
@@ -138,6 +147,13 @@ impl Dispatch {
 
     pub(crate) fn allows_private(&self) -> bool {
         self.inner.allow_private
+    }
+
+    /// A job was made.
+    pub(crate) fn wake_jobs(&self) {
+        if let Some(jobs) = &self.inner.jobs {
+            jobs.wake();
+        }
     }
 
     /// Something became due by hand.

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use clap::Args;
 use dispatch::delivery::Status;
 use platform::secret::Secret;
+use time::OffsetDateTime;
 
 use super::parse;
 
@@ -39,6 +40,21 @@ Examples:
       Only what was given up, with the reason.
   tidegate tail --subscription sub_01k9… --type order.created
   tidegate tail --url https://tidegate.example --key tgk_…";
+
+pub(super) const REPLAY_HELP: &str = "\
+Examples:
+  tidegate replay --dry-run
+      Counts what has failed, and sends nothing.
+  tidegate replay --subscription sub_01k9… --since 2h
+      What failed for one receiver in the last two hours.
+  tidegate replay dlv_01k9… dlv_01k9…
+      These, also if they were delivered.
+  tidegate replay --subscription sub_01k9… --since 2026-11-15T08:00:00Z --missing
+      Also the events that it should have got and never did, such as those sent while it was disabled.
+  tidegate replay --follow job_01k9…
+  tidegate replay --cancel job_01k9…
+
+Receivers see the same webhook-id as before.";
 
 /// Which Tidegate a command talks to.
 #[derive(Args)]
@@ -143,6 +159,42 @@ pub(crate) struct Tail {
     /// Begin with this many that happened before
     #[arg(long, short = 'n', default_value_t = 10)]
     pub lines: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub server: Server,
+    /// Deliveries, by their ids
+    #[arg(value_name = "DELIVERY", conflicts_with_all = ["missing", "follow", "cancel"])]
+    pub deliveries: Vec<String>,
+    /// Only deliveries to this subscription
+    #[arg(long, value_name = "ID")]
+    pub subscription: Option<String>,
+    /// Only deliveries in this status; may be given several times [default: failed]
+    #[arg(long, value_parser = parse::status)]
+    pub status: Vec<Status>,
+    /// Only events whose type matches this glob, such as order.*; may be given several times
+    #[arg(long = "type", value_name = "GLOB")]
+    pub event_types: Vec<String>,
+    /// Only what was made since then: a time such as 2026-11-15T08:00:00Z, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = parse::moment)]
+    pub since: Option<OffsetDateTime>,
+    /// Only what was made before then
+    #[arg(long, value_name = "TIME", value_parser = parse::moment)]
+    pub until: Option<OffsetDateTime>,
+    /// Also send events that a subscription wants now and never had a delivery of
+    #[arg(long, requires = "since")]
+    pub missing: bool,
+    /// Count, and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Show the progress of a job that was started before
+    #[arg(long, value_name = "JOB", conflicts_with = "cancel")]
+    pub follow: Option<String>,
+    /// Stop a job; what it has done stays done
+    #[arg(long, value_name = "JOB")]
+    pub cancel: Option<String>,
 }
 
 impl Server {

@@ -8,6 +8,7 @@ use serde::{
     Deserialize,
     de::{IntoDeserializer, value::Error},
 };
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// No Tidegate takes a larger event.
 const LARGEST: usize = 16 << 20;
@@ -39,6 +40,16 @@ pub(super) fn status(text: &str) -> Result<Status, String> {
     Status::parse(text).ok_or_else(|| format!("there are {}", known()))
 }
 
+/// `2026-11-15T08:00:00Z`, or how long ago.
+pub(super) fn moment(text: &str) -> Result<OffsetDateTime, String> {
+    let written = OffsetDateTime::parse(text, &Rfc3339).ok();
+    let ago =
+        || platform::config::duration(text).and_then(|ago| OffsetDateTime::now_utc().checked_sub(ago.try_into().ok()?));
+    written
+        .or_else(ago)
+        .ok_or_else(|| "write a time such as 2026-11-15T08:00:00Z, or how long ago, such as 2h".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +60,9 @@ mod tests {
         assert_eq!(size("1KiB"), Ok(1024));
         assert_eq!((rate("1000/s"), rate("2.5")), (Ok(1000.0), Ok(2.5)));
         assert_eq!(share("0.1"), Ok(0.1));
+        assert_eq!(moment("1970-01-01T00:00:01Z").map(OffsetDateTime::unix_timestamp), Ok(1));
+        assert!(moment("2h").unwrap() < OffsetDateTime::now_utc());
+        assert!(moment("yesterday").is_err());
         for wrong in ["", "x", "-1", "inf", "NaN", "0/s"] {
             assert!(rate(wrong).is_err() && duration(wrong).is_err() && size(wrong).is_err(), "{wrong}");
         }

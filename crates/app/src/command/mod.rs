@@ -3,6 +3,7 @@
 mod client;
 mod keys;
 mod produce;
+mod replay;
 mod samples;
 mod sink;
 mod tail;
@@ -34,6 +35,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Sink(arguments) => sink::run(&arguments).await,
         Command::Produce(arguments) => produce::run(&arguments).await,
         Command::Tail(arguments) => tail::run(&arguments).await,
+        Command::Replay(arguments) => replay::run(&arguments).await,
         Command::Config(ConfigCommand::Check(source)) => {
             Config::load(&source.layers()?)?;
             print("The configuration is good.\n")

@@ -12,6 +12,7 @@ mod key_commands;
 mod keys;
 mod produce;
 mod races;
+mod replay;
 mod replicas;
 mod resp;
 mod secrets;

@@ -1,7 +1,8 @@
-//! The HTTP API of dispatch: events, subscriptions, deliveries.
+//! The HTTP API of dispatch: events, subscriptions, deliveries, jobs.
 
 mod deliveries;
 mod events;
+mod jobs;
 mod subscriptions;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -12,6 +13,7 @@ use crate::Dispatch;
 pub fn routes() -> OpenApiRouter<Dispatch> {
     OpenApiRouter::new()
         .merge(events::routes())
+        .merge(jobs::routes())
         .routes(routes!(subscriptions::create, subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
         .routes(routes!(subscriptions::rotate_secret))

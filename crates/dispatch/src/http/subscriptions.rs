@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     guard::Guarded,
     intake::EventIn,
+    job::sweep::TEST_EVENT,
     model::{Event, Ordering, Settings, Signatures, Subscription},
     store::records::SubscriptionRow,
 };
@@ -287,7 +288,7 @@ pub(super) async fn test(
         RawValue::from_string(r#"{"message":"This is a test event from Tidegate."}"#.to_owned()).expect("it is JSON");
     let event = EventIn {
         id: None,
-        event_type: "tidegate.test".to_owned(),
+        event_type: TEST_EVENT.to_owned(),
         data,
         source: None,
         ordering_key: None,

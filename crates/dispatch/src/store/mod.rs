@@ -3,10 +3,12 @@
 //! This file is the hot path, the same four operations on both databases: take events in, claim what is due, record
 //! outcomes, give leases back. Each is one batch and one commit. `records` is everything else.
 
+pub mod jobs;
 mod only_worker;
 mod postgres;
 pub mod records;
 mod sqlite;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -23,8 +25,14 @@ use crate::delivery::Status;
 /// The schema of this crate.
 pub const MIGRATIONS: Migrations = Migrations {
     name: "dispatch",
-    sqlite: &[("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql"))],
-    postgres: &[("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql"))],
+    sqlite: &[
+        ("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql")),
+        ("V2__jobs", include_str!("../../migrations/sqlite/V2__jobs.sql")),
+    ],
+    postgres: &[
+        ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
+        ("V2__jobs", include_str!("../../migrations/postgres/V2__jobs.sql")),
+    ],
 };
 
 /// An event to be taken in, with a delivery for each subscription that matches.

@@ -20,6 +20,7 @@ impl Store {
         let Database::Sqlite(sqlite) = &self.database else { return Ok(OnlyWorker { _file: None }) };
         let file = lock(sqlite)?;
         let freed = sqlite.write(|connection| connection.execute(include_str!("sqlite/free_leases.sql"), [])).await?;
+        sqlite.write(|connection| connection.execute(include_str!("sqlite/free_jobs.sql"), [])).await?;
         if freed > 0 {
             tracing::info!(freed, "Deliveries of a worker that died are due again.");
         }

@@ -12,9 +12,9 @@ use testkit::need;
 use super::*;
 use crate::store::records::DeliveryFilter;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
 
-async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
+pub(in crate::store) async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
     let folder = tempfile::tempdir().unwrap();
     case(open("", folder.path()).await).await;
     let postgres = need!(testkit::postgres());
@@ -30,11 +30,11 @@ async fn open(url: &str, folder: &std::path::Path) -> Store {
     store
 }
 
-fn lease(owner: &str, length: Duration) -> Lease {
+pub(in crate::store) fn lease(owner: &str, length: Duration) -> Lease {
     Lease { owner: owner.into(), length }
 }
 
-fn event(id: &str, deliveries: usize) -> NewEvent {
+pub(in crate::store) fn event(id: &str, deliveries: usize) -> NewEvent {
     let delivery =
         |_| NewDelivery { id: id::new("dlv"), subscription: "sub_1".into(), ordering_key: None, is_leased: false };
     NewEvent {
@@ -57,15 +57,15 @@ fn ordered(id: &str, key: &str) -> NewEvent {
     event
 }
 
-async fn take_in(store: &Store, events: Vec<NewEvent>) -> Vec<Accepted> {
+pub(in crate::store) async fn take_in(store: &Store, events: Vec<NewEvent>) -> Vec<Accepted> {
     store.take_in(events, &lease("nobody", MINUTE)).await.unwrap()
 }
 
-async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
+pub(in crate::store) async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
     store.claim(&lease(owner, MINUTE), 100).await.unwrap()
 }
 
-fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
+pub(in crate::store) fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
     let attempt = NewAttempt {
         id: id::new("att"),
         duration: Duration::from_millis(5),
@@ -87,7 +87,7 @@ fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Recor
     }
 }
 
-async fn status_of(store: &Store, id: &str) -> Status {
+pub(in crate::store) async fn status_of(store: &Store, id: &str) -> Status {
     store.delivery("acme", id).await.unwrap().unwrap().status
 }
 

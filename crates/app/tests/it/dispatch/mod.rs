@@ -3,6 +3,7 @@
 mod bad_input;
 mod fair;
 mod fenced;
+mod jobs;
 mod leaving;
 mod nothing_lost;
 mod once;

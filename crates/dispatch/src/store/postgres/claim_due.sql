@@ -16,7 +16,7 @@ WITH due AS (
     due_at = now() + $2::bigint * interval '1 millisecond', updated_at = now()
   FROM due
   WHERE d.id = due.id
-  RETURNING d.id, d.tenant_id, d.event_uid, d.subscription_id, d.ordering_key, d.attempts, d.is_manual, d.fence
+  RETURNING d.id, d.tenant_id, d.event_uid, d.subscription_id, d.ordering_key, d.attempts - d.attempts_before AS attempts, d.is_manual, d.fence
 )
 SELECT c.id, c.tenant_id, c.subscription_id, c.ordering_key, c.attempts, c.is_manual, c.fence,
   e.id AS event_id, e.type, e.created_at, e.data

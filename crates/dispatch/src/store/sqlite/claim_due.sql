@@ -10,4 +10,4 @@ WHERE id IN (
         AND earlier.id < d.id AND earlier.due_at IS NOT NULL))
   ORDER BY d.due_at
   LIMIT ?3)
-RETURNING id, tenant_id, event_uid, subscription_id, ordering_key, attempts, is_manual, fence
+RETURNING id, tenant_id, event_uid, subscription_id, ordering_key, attempts - attempts_before, is_manual, fence

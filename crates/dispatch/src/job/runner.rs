@@ -1,0 +1,268 @@
+//! Claims jobs and works on them, batch by batch, beside the deliveries.
+
+use std::{sync::Arc, time::Duration};
+
+use platform::{db, problem::Chain, shutdown::Tasks};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+
+use super::{Counts, Kind, Progress, Selection, selection::Walk, sweep::Sweep};
+use crate::{
+    catalog::{Catalog, Endpoint},
+    delivery::{Document, EventType},
+    error::Error,
+    metrics as names,
+    store::{
+        Lease, Store,
+        jobs::JobRow,
+        sweep::{Changes, Held, OldEvent, Span},
+    },
+    worker::Worker,
+};
+
+/// Jobs that one process works on at a time.
+const AT_ONCE: usize = 4;
+/// Deliveries of one batch.
+const BATCH: u32 = 500;
+/// Events of one batch: they may be a mebibyte each.
+const EVENT_BATCH: u32 = 50;
+/// Between two batches, so that the database has time for others.
+const PAUSE: Duration = Duration::from_millis(10);
+/// So many batches in a row may fail before a job does.
+const PATIENCE: u32 = 10;
+
+/// Works on jobs. Cheap to clone.
+#[derive(Clone)]
+pub struct Runner {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    catalog: Catalog,
+    worker: Worker,
+    lease: Lease,
+    poll_interval: Duration,
+    tasks: Tasks,
+    wake: Notify,
+    room: Arc<Semaphore>,
+}
+
+/// What became of a batch.
+enum Step {
+    More,
+    Done,
+    /// It was cancelled, or its lease ended and another has it.
+    Lost,
+}
+
+impl Runner {
+    pub fn start(
+        store: Store,
+        catalog: Catalog,
+        worker: Worker,
+        lease: Lease,
+        poll_interval: Duration,
+        tasks: &Tasks,
+    ) -> Self {
+        let (wake, room) = (Notify::new(), Arc::new(Semaphore::new(AT_ONCE)));
+        let inner = Inner { store, catalog, worker, lease, poll_interval, tasks: tasks.clone(), wake, room };
+        let runner = Runner { inner: Arc::new(inner) };
+        tasks.spawn("jobs", runner.clone().poll());
+        runner
+    }
+
+    /// A job was made: look now.
+    pub fn wake(&self) {
+        self.inner.wake.notify_one();
+    }
+
+    async fn poll(self) {
+        let Inner { tasks, wake, poll_interval, .. } = &*self.inner;
+        let stopping = tasks.stopping().clone();
+        loop {
+            if let Err(error) = self.claim_all().await {
+                tracing::warn!(%error, "Jobs could not be claimed; trying again.");
+            }
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = wake.notified() => (),
+                () = tokio::time::sleep(*poll_interval) => (),
+            }
+        }
+    }
+
+    async fn claim_all(&self) -> Result<(), db::Error> {
+        let Inner { store, lease, tasks, room, .. } = &*self.inner;
+        while let Ok(place) = Arc::clone(room).try_acquire_owned() {
+            let Some(job) = store.claim_job(lease).await? else { return Ok(()) };
+            let runner = self.clone();
+            tasks.spawn("job", async move {
+                runner.work(job).await;
+                drop(place);
+                // Another job of the tenant may have waited for this one.
+                runner.wake();
+            });
+        }
+        Ok(())
+    }
+
+    async fn work(&self, job: JobRow) {
+        let Inner { store, lease, tasks, worker, .. } = &*self.inner;
+        let held = Held { id: job.id.clone(), fence: job.fence, lease: lease.length };
+        tracing::info!(job = job.id, kind = job.kind.as_str(), "A job is worked on.");
+        let mut failures = 0;
+        let mut work = match Work::new(self, job, held.clone()) {
+            Ok(work) => work,
+            Err(error) => return self.fail(&held, &error).await,
+        };
+        loop {
+            if tasks.stopping().is_cancelled() {
+                if let Err(error) = store.release_job(&held.id, held.fence).await {
+                    tracing::warn!(%error, "A job was not given back; its lease ends by itself.");
+                }
+                return;
+            }
+            match work.step().await {
+                Ok(Step::More) => failures = 0,
+                Ok(Step::Done) => {
+                    worker.wake();
+                    return tracing::info!(job = held.id, "A job is done.");
+                }
+                Ok(Step::Lost) => return tracing::info!(job = held.id, "A job was cancelled, or is another's now."),
+                Err(error) if failures < PATIENCE => {
+                    failures += 1;
+                    tracing::warn!(job = held.id, %error, "A batch of a job failed; trying again.");
+                    tasks.stopping().run_until_cancelled(tokio::time::sleep(PAUSE * 2_u32.pow(failures))).await;
+                }
+                Err(error) => return self.fail(&held, &error).await,
+            }
+            worker.wake();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn fail(&self, held: &Held, error: &Error) {
+        let sentence = Chain(error).to_string();
+        tracing::error!(job = held.id, error = sentence, "A job was given up.");
+        if let Err(error) = self.inner.store.fail_job(&held.id, held.fence, &sentence).await {
+            tracing::warn!(job = held.id, %error, "A job's end was not written; it will be tried again.");
+        }
+    }
+}
+
+/// One job in the works.
+struct Work<'a> {
+    runner: &'a Runner,
+    job: JobRow,
+    held: Held,
+    sweep: Sweep,
+    walks: Vec<Walk>,
+}
+
+impl<'a> Work<'a> {
+    fn new(runner: &'a Runner, job: JobRow, held: Held) -> Result<Self, Error> {
+        let sweep = Sweep::new(job.kind, job.selection.clone(), job.created_at)?;
+        let walks = job.selection.walks(job.kind);
+        Ok(Work { runner, job, held, sweep, walks })
+    }
+
+    /// One batch.
+    async fn step(&mut self) -> Result<Step, Error> {
+        let progress = self.job.progress.clone();
+        let Some(walk) = self.walks.get(progress.walk).cloned() else {
+            return self.commit(Changes::default(), progress, true).await;
+        };
+        let store = &self.runner.inner.store;
+        // Whom it may be sent to is known as it is now.
+        self.runner.inner.catalog.refresh().await?;
+        let is_of_events = walk == Walk::Events;
+        let span = self.span(&progress, if is_of_events { EVENT_BATCH } else { BATCH });
+        let (changes, counts, seen) = if is_of_events {
+            let events = store.look_at_events(&span, self.job.kind == Kind::Replay).await?;
+            let seen: Vec<_> = events.iter().map(|event| (event.uid.clone(), event.created_at)).collect();
+            let (changes, counts) = self.take_events(&events);
+            (changes, counts, seen)
+        } else {
+            let named = self.job.selection.deliveries.clone().unwrap_or_default();
+            let candidates = store.look_at_deliveries(&walk, &span, &named).await?;
+            let seen: Vec<_> = candidates.iter().map(|one| (one.id.clone(), one.created_at)).collect();
+            let (catalog, tenant) = (&self.runner.inner.catalog, self.job.tenant.clone());
+            let find = |id: &str| catalog.endpoint(&tenant, id);
+            let (changes, counts) = self.sweep.take_deliveries(&candidates, Instant::now(), find);
+            (changes, counts, seen)
+        };
+        let is_walk_over = seen.len() < if is_of_events { EVENT_BATCH } else { BATCH } as usize;
+        let mut next = moved(progress, &seen, is_walk_over);
+        add(&mut next.counts, counts);
+        let is_done = next.walk >= self.walks.len();
+        let changes = if self.sweep.selection().dry_run { pretend(&mut next.counts, &changes) } else { changes };
+        self.commit(changes, next, is_done).await
+    }
+
+    fn span<'s>(&'s self, progress: &'s Progress, limit: u32) -> Span<'s> {
+        let Selection { since, until, .. } = self.job.selection;
+        let until = until.map_or(self.job.created_at, |until| until.min(self.job.created_at));
+        Span { tenant: &self.job.tenant, cursor: progress.cursor.as_deref(), since, until, limit }
+    }
+
+    fn take_events(&mut self, events: &[OldEvent]) -> (Changes, Counts) {
+        let (catalog, tenant) = (&self.runner.inner.catalog, self.job.tenant.clone());
+        let wanted = |event_type: &EventType, _: &OldEvent, document: &Document<'_>| -> Vec<Arc<Endpoint>> {
+            let passes =
+                |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
+            catalog.matching(&tenant, event_type).iter().filter(passes).cloned().collect()
+        };
+        self.sweep.take_events(events, Instant::now(), wanted)
+    }
+
+    async fn commit(&mut self, changes: Changes, progress: Progress, is_done: bool) -> Result<Step, Error> {
+        let store = &self.runner.inner.store;
+        let Some(progress) = store.commit_batch(&self.held, changes, progress, is_done).await? else {
+            return Ok(Step::Lost);
+        };
+        let before = std::mem::replace(&mut self.job.progress, progress).counts;
+        let now = self.job.progress.counts;
+        if self.sweep.selection().dry_run {
+            return Ok(if is_done { Step::Done } else { Step::More });
+        }
+        for (change, before, now) in [
+            ("requeued", before.requeued, now.requeued),
+            ("created", before.created, now.created),
+            ("cancelled", before.cancelled, now.cancelled),
+            ("deleted", before.deleted, now.deleted),
+        ] {
+            metrics::counter!(names::JOB_CHANGES, "change" => change).increment(now - before);
+        }
+        Ok(if is_done { Step::Done } else { Step::More })
+    }
+}
+
+/// Behind what was seen, or at the beginning of the next walk.
+fn moved(progress: Progress, seen: &[(String, time::OffsetDateTime)], is_walk_over: bool) -> Progress {
+    if is_walk_over {
+        return Progress { walk: progress.walk + 1, cursor: None, from: None, at: None, counts: progress.counts };
+    }
+    let from = progress.from.or(seen.first().map(|(_, at)| *at));
+    let (cursor, at) = seen.last().cloned().unzip();
+    Progress { cursor: cursor.or(progress.cursor), from, at, ..progress }
+}
+
+fn add(counts: &mut Counts, more: Counts) {
+    counts.scanned += more.scanned;
+    counts.skipped += more.skipped;
+}
+
+/// A dry run counts what it would change, and changes nothing. Of a delivery's event it cannot know whether it would go.
+fn pretend(counts: &mut Counts, changes: &Changes) -> Changes {
+    counts.requeued += changes.requeue.len() as u64;
+    counts.created += changes.create.len() as u64;
+    counts.cancelled += changes.cancel.len() as u64;
+    counts.deleted += changes.delete.len() as u64;
+    if changes.delete.is_empty() {
+        counts.events_deleted += changes.bare_events.len() as u64;
+    }
+    Changes::default()
+}

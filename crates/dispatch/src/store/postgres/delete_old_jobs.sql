@@ -1,0 +1,1 @@
+DELETE FROM jobs WHERE due_at IS NULL AND finished_at < now() - $1::bigint * interval '1 millisecond'

@@ -1,0 +1,6 @@
+-- $5 is a JSON array of ids.
+SELECT d.id, d.fence, d.status, d.subscription_id, d.event_uid, e.type AS event_type, d.created_at, d.updated_at
+FROM deliveries d LEFT JOIN events e ON e.uid = d.event_uid
+WHERE d.tenant_id = $1 AND d.id = ANY (ARRAY(SELECT json_array_elements_text($5::text::json))) AND d.id > $2 AND d.id < $3
+ORDER BY d.id
+LIMIT $4

@@ -1,0 +1,61 @@
+//! A batch's changes on SQLite: a loop of prepared statements inside the writer's group commit.
+
+use platform::db::{Error, sqlite::Sqlite};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Changed, Changes, Held, json, note};
+use crate::{job::Progress, store::milliseconds};
+
+pub(super) async fn commit(
+    database: &Sqlite,
+    held: Held,
+    changes: Changes,
+    mut progress: Progress,
+    is_done: bool,
+) -> Result<Option<Progress>, Error> {
+    database
+        .write(move |connection| {
+            let mut hold = connection.prepare_cached(include_str!("sqlite/hold_job.sql"))?;
+            if hold.query_row(params![held.id, held.fence], |_| Ok(())).optional()?.is_none() {
+                return Ok(None);
+            }
+            let changed = change(connection, &changes)?;
+            note(&mut progress, &changes, &changed);
+            let mut save = connection.prepare_cached(include_str!("sqlite/save_progress.sql"))?;
+            save.execute(params![held.id, held.fence, json(&progress), milliseconds(held.lease), is_done])?;
+            Ok(Some(progress))
+        })
+        .await
+}
+
+fn change(connection: &Connection, changes: &Changes) -> rusqlite::Result<Changed> {
+    let mut changed = Changed::default();
+    let mut requeue = connection.prepare_cached(include_str!("sqlite/requeue.sql"))?;
+    for one in &changes.requeue {
+        changed.requeued += requeue.execute(params![one.id, one.fence, milliseconds(one.delay)])? as u64;
+    }
+    let mut create = connection.prepare_cached(include_str!("sqlite/create_delivery.sql"))?;
+    for one in &changes.create {
+        let delay = milliseconds(one.delay);
+        changed.created +=
+            create.execute(params![one.id, one.event_uid, one.subscription, one.ordering_key, delay])? as u64;
+    }
+    let mut call_off = connection.prepare_cached(include_str!("sqlite/call_off.sql"))?;
+    for (id, fence) in &changes.cancel {
+        changed.cancelled += call_off.execute(params![id, fence])? as u64;
+    }
+    let mut delete = connection.prepare_cached(include_str!("sqlite/purge_delivery.sql"))?;
+    let mut attempts = connection.prepare_cached(include_str!("sqlite/purge_attempts.sql"))?;
+    for (id, fence) in &changes.delete {
+        let deleted = delete.execute(params![id, fence])?;
+        if deleted > 0 {
+            attempts.execute(params![id])?;
+        }
+        changed.deleted += deleted as u64;
+    }
+    let mut event = connection.prepare_cached(include_str!("sqlite/purge_event.sql"))?;
+    for uid in &changes.bare_events {
+        changed.events_deleted += event.execute(params![uid])? as u64;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,236 @@
+//! The contract of jobs' batches, on both databases: fences, cursors, and that nothing still due is ever deleted.
+
+use super::*;
+use crate::{
+    job::{Counts, Kind, Selection, State},
+    store::{
+        jobs::JobRow,
+        tests::{MINUTE, claim, each_store, event, lease, record, status_of, take_in},
+    },
+};
+
+async fn job(store: &Store, kind: Kind) -> (JobRow, Held) {
+    let selection = Selection::default().check(kind, None, Some(false)).unwrap();
+    store.create_job("acme", kind, &selection).await.unwrap().unwrap();
+    claimed(store).await
+}
+
+async fn claimed(store: &Store) -> (JobRow, Held) {
+    let job = store.claim_job(&lease("runner", MINUTE)).await.unwrap().unwrap();
+    let held = Held { id: job.id.clone(), fence: job.fence, lease: MINUTE };
+    (job, held)
+}
+
+/// Deliveries that have ended in these ways, as a job sees them.
+async fn ended(store: &Store, statuses: &[Status]) -> Vec<Candidate> {
+    take_in(store, statuses.iter().enumerate().map(|(n, _)| event(&format!("e{n}"), 1)).collect()).await;
+    let mut all = claim(store, "w").await;
+    all.sort_by(|a, b| a.event_id.cmp(&b.event_id));
+    for (one, status) in all.iter().zip(statuses) {
+        if *status != Status::Processing {
+            let due_in = (!status.is_final()).then_some(MINUTE);
+            store.record(vec![record(one, *status, due_in)]).await.unwrap();
+        }
+    }
+    look(store, &Walk::Tenant).await
+}
+
+fn span(until: OffsetDateTime) -> Span<'static> {
+    Span { tenant: "acme", cursor: None, since: None, until, limit: 100 }
+}
+
+async fn look(store: &Store, walk: &Walk) -> Vec<Candidate> {
+    let now = OffsetDateTime::now_utc();
+    store.look_at_deliveries(walk, &span(now), &[]).await.unwrap()
+}
+
+fn requeue(candidate: &Candidate, delay: Duration) -> Changes {
+    let one = Requeue { id: candidate.id.clone(), fence: candidate.fence, delay };
+    Changes { requeue: vec![one], ..Changes::default() }
+}
+
+#[tokio::test]
+async fn every_walk_meets_what_it_should_and_nothing_of_others() {
+    each_store(async |store| {
+        let all = ended(&store, &[Status::Delivered, Status::Failed, Status::Retrying, Status::Failed]).await;
+        assert_eq!(all.len(), 4);
+        assert!(all.is_sorted_by_key(|one| one.id.clone()));
+        assert_eq!(all[0].event_type.as_deref(), Some("order.created"));
+        assert_eq!(look(&store, &Walk::Status(Status::Failed)).await.len(), 2);
+        assert_eq!(look(&store, &Walk::Subscription("sub_1".to_owned())).await.len(), 4);
+        assert_eq!(look(&store, &Walk::Subscription("sub_2".to_owned())).await.len(), 0);
+        let now = OffsetDateTime::now_utc();
+        let named = [all[1].id.clone(), "dlv_nobody".to_owned()];
+        assert_eq!(store.look_at_deliveries(&Walk::Named, &span(now), &named).await.unwrap().len(), 1);
+        let after = Span { cursor: Some(&all[1].id), ..span(now) };
+        assert_eq!(store.look_at_deliveries(&Walk::Tenant, &after, &[]).await.unwrap().len(), 2);
+        let theirs = Span { tenant: "other", ..span(now) };
+        assert_eq!(store.look_at_deliveries(&Walk::Tenant, &theirs, &[]).await.unwrap().len(), 0);
+        let long_ago = Span { until: now - time::Duration::days(2), ..span(now) };
+        assert_eq!(store.look_at_deliveries(&Walk::Tenant, &long_ago, &[]).await.unwrap().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replayed_delivery_starts_a_fresh_schedule_and_its_attempts_count_on() {
+    each_store(async |store| {
+        let failed = ended(&store, &[Status::Failed]).await.remove(0);
+        let (_, held) = job(&store, Kind::Replay).await;
+        let progress = Progress { cursor: Some(failed.id.clone()), ..Progress::default() };
+        let done = store.commit_batch(&held, requeue(&failed, Duration::ZERO), progress, true).await.unwrap().unwrap();
+        assert_eq!(done.counts, Counts { requeued: 1, ..Counts::default() });
+        let again = claim(&store, "w").await.remove(0);
+        assert_eq!((again.id.as_str(), again.attempts, again.is_manual), (failed.id.as_str(), 0, false));
+        store.record(vec![record(&again, Status::Delivered, None)]).await.unwrap();
+        assert_eq!(store.delivery("acme", &failed.id).await.unwrap().unwrap().attempts, 2);
+        let row = store.job("acme", &held.id).await.unwrap().unwrap();
+        assert_eq!((row.state, row.progress.counts.requeued), (State::Done, 1));
+        assert!(row.finished_at.is_some() && row.started_at.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_changed_since_it_was_looked_at_is_skipped() {
+    each_store(async |store| {
+        let failed = ended(&store, &[Status::Failed]).await.remove(0);
+        let (_, held) = job(&store, Kind::Replay).await;
+        assert!(store.retry("acme", &failed.id).await.unwrap(), "somebody is faster");
+        let progress = store.commit_batch(&held, requeue(&failed, MINUTE), Progress::default(), false).await.unwrap();
+        assert_eq!(progress.unwrap().counts, Counts { skipped: 1, ..Counts::default() });
+        assert!(claim(&store, "w").await[0].is_manual);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_cancelled_or_taken_over_changes_nothing_more() {
+    each_store(async |store| {
+        let failed = ended(&store, &[Status::Failed]).await.remove(0);
+        let (_, held) = job(&store, Kind::Replay).await;
+        assert!(store.cancel_job("other", &held.id).await.unwrap().is_none(), "not theirs");
+        assert_eq!(store.cancel_job("acme", &held.id).await.unwrap().unwrap().state, State::Cancelled);
+        assert!(store.cancel_job("acme", &held.id).await.unwrap().is_none(), "it has ended");
+        let late = store.commit_batch(&held, requeue(&failed, Duration::ZERO), Progress::default(), true).await;
+        assert_eq!(late.unwrap(), None);
+        assert_eq!(status_of(&store, &failed.id).await, Status::Failed);
+
+        let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
+        store.create_job("acme", Kind::Replay, &selection).await.unwrap().unwrap();
+        let zombie = store.claim_job(&lease("zombie", Duration::ZERO)).await.unwrap().unwrap();
+        let (heir, held) = claimed(&store).await;
+        assert_eq!((heir.id.as_str(), heir.fence), (zombie.id.as_str(), zombie.fence + 1));
+        let late = Held { fence: zombie.fence, ..held.clone() };
+        let progress = Progress { walk: 7, ..Progress::default() };
+        assert_eq!(store.commit_batch(&late, requeue(&failed, MINUTE), progress, true).await.unwrap(), None);
+        assert_eq!(store.job("acme", &held.id).await.unwrap().unwrap().progress, Progress::default());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenants_jobs_run_one_at_a_time_in_their_order() {
+    each_store(async |store| {
+        let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(store.create_job("acme", Kind::Replay, &selection).await.unwrap().unwrap().id);
+        }
+        let theirs = store.create_job("other", Kind::Replay, &selection).await.unwrap().unwrap();
+        let mut first = [claimed(&store).await.0.id, claimed(&store).await.0.id];
+        first.sort();
+        assert_eq!(first, [ids[0].clone(), theirs.id]);
+        assert!(store.claim_job(&lease("runner", MINUTE)).await.unwrap().is_none());
+        store.cancel_job("acme", &ids[0]).await.unwrap().unwrap();
+        store.cancel_job("acme", &ids[1]).await.unwrap().unwrap();
+        let (third, held) = claimed(&store).await;
+        assert_eq!(third.id, ids[2]);
+        store.release_job(&held.id, held.fence).await.unwrap();
+        let (again, held) = claimed(&store).await;
+        store.fail_job(&again.id, held.fence, "because").await.unwrap();
+        let row = store.job("acme", &again.id).await.unwrap().unwrap();
+        assert_eq!((row.state, row.error.as_deref()), (State::Failed, Some("because")));
+        assert_eq!(store.jobs("acme", Some(Kind::Purge), None, 10).await.unwrap().len(), 0);
+        let page = store.jobs("acme", None, Some(&ids[2]), 10).await.unwrap();
+        assert_eq!(page.iter().map(|job| &job.id).collect::<Vec<_>>(), [&ids[1], &ids[0]], "newest first");
+        store.forget_jobs(Duration::ZERO).await.unwrap();
+        assert_eq!(store.jobs("other", None, None, 10).await.unwrap().len(), 1, "it has not ended");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_has_a_hundred_jobs_at_most_that_have_not_ended() {
+    each_store(async |store| {
+        let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
+        for _ in 0..100 {
+            assert!(store.create_job("acme", Kind::Replay, &selection).await.unwrap().is_some());
+        }
+        assert!(store.create_job("acme", Kind::Replay, &selection).await.unwrap().is_none());
+        assert!(store.create_job("other", Kind::Replay, &selection).await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_purge_never_takes_what_is_still_due() {
+    each_store(async |store| {
+        let all = ended(&store, &[Status::Delivered, Status::Retrying, Status::Processing]).await;
+        take_in(&store, vec![event("unwanted", 0)]).await;
+        let (_, held) = job(&store, Kind::Purge).await;
+        let delete = all.iter().map(|one| (one.id.clone(), one.fence)).collect();
+        let events = store.look_at_events(&span(OffsetDateTime::now_utc()), false).await.unwrap();
+        assert_eq!((events.len(), events[0].receivers.len(), &events[0].data), (4, 1, &None));
+        let bare_events = events.iter().map(|event| event.uid.clone()).collect();
+        let changes = Changes { delete, bare_events, ..Changes::default() };
+        let counts = store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap().counts;
+        assert_eq!((counts.deleted, counts.events_deleted, counts.skipped), (1, 2, 2));
+        assert!(store.event("acme", "e0").await.unwrap().is_none());
+        assert!(store.attempts("acme", &all[0].id).await.unwrap().is_empty());
+        assert!(store.event("acme", "unwanted").await.unwrap().is_none());
+        assert_eq!(look(&store, &Walk::Tenant).await.len(), 2);
+        let again = take_in(&store, vec![event("e0", 1)]).await;
+        assert!(matches!(again[0], crate::store::Accepted::New { .. }), "its id is free again: {again:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cancelling_ends_what_waits_and_leaves_what_is_attempted() {
+    each_store(async |store| {
+        let all = ended(&store, &[Status::Retrying, Status::Throttled, Status::Processing, Status::Failed]).await;
+        let (_, held) = job(&store, Kind::Cancel).await;
+        let cancel = all.iter().map(|one| (one.id.clone(), one.fence)).collect();
+        let changes = Changes { cancel, ..Changes::default() };
+        let counts = store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap().counts;
+        assert_eq!((counts.cancelled, counts.skipped), (2, 2));
+        assert_eq!(status_of(&store, &all[0].id).await, Status::Cancelled);
+        assert_eq!(status_of(&store, &all[2].id).await, Status::Processing);
+        assert_eq!(status_of(&store, &all[3].id).await, Status::Failed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_delivery_is_made_only_while_its_event_is_there() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 0)]).await;
+        let old = store.look_at_events(&span(OffsetDateTime::now_utc()), true).await.unwrap().remove(0);
+        assert_eq!((old.id.as_str(), old.data.as_deref()), ("a", Some("{\"n\":1}")));
+        let (_, held) = job(&store, Kind::Replay).await;
+        let creation = |event_uid: &str| Creation {
+            id: id::new("dlv"),
+            event_uid: event_uid.to_owned(),
+            subscription: "sub_1".into(),
+            ordering_key: None,
+            delay: Duration::ZERO,
+        };
+        let create = vec![creation(&old.uid), creation("evt_gone")];
+        let changes = Changes { create, ..Changes::default() };
+        let counts = store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap().counts;
+        assert_eq!(counts.created, 1);
+        assert_eq!(claim(&store, "w").await[0].event_id, "a");
+    })
+    .await;
+}
