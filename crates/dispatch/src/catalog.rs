@@ -15,7 +15,14 @@ use std::{
 
 use axum::http::{HeaderName, HeaderValue};
 use parking_lot::{Mutex, RwLock};
-use platform::{config::Invalid, db, http_client::Target, id, secret::Secret, shutdown::Tasks};
+use platform::{
+    config::Invalid,
+    db,
+    http_client::{Target, TlsIdentity},
+    id,
+    secret::Secret,
+    shutdown::Tasks,
+};
 use tenancy::vault::{Place, Vault};
 use tokio::time::Instant;
 
@@ -23,11 +30,12 @@ use crate::{
     delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
     error::Error,
     guard::Guarded,
-    model::{Ordering, Settings, Signatures},
+    model::{Ordering, Settings, Signatures, Standing},
     store::{
         Store,
         records::{SealedSecret, SubscriptionRow},
     },
+    tls::Tls,
 };
 
 /// How long another replica's change may go unnoticed.
@@ -36,6 +44,8 @@ pub const REFRESH: Duration = Duration::from_millis(500);
 const REMEMBERED_TYPES: usize = 10_000;
 /// The row of `subscription_secrets` that holds custom headers, which may carry the receiver's credentials.
 const HEADERS: &str = "headers";
+/// The one that holds its TLS material.
+const TLS: &str = "tls";
 /// Rows of `subscription_secrets` that hold private keys for `v1a`.
 const KEY_PREFIX: &str = "sgk";
 
@@ -55,6 +65,10 @@ pub struct Endpoint {
     pub timeout: Duration,
     pub ordering: Ordering,
     pub enabled: bool,
+    /// Events are kept for it: it is on, or paused by hand.
+    pub takes_events: bool,
+    /// Its own authority and client certificate.
+    pub tls: Option<Arc<TlsIdentity>>,
     pub rate_limit: u32,
     pub max_concurrency: u32,
     pub guarded: Guarded,
@@ -101,7 +115,7 @@ impl Catalog {
         Catalog { inner: Arc::new(inner) }
     }
 
-    /// The enabled subscriptions whose globs match, before any filter.
+    /// The subscriptions that take events, also for later, and whose globs match, before any filter.
     pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
         if let Some(tenant) = self.inner.tenants.read().get(tenant) {
             if let Some(known) = tenant.by_type.get(event_type.as_str()) {
@@ -112,7 +126,8 @@ impl Catalog {
         }
         let mut tenants = self.inner.tenants.write();
         let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
-        let wanted = tenant.by_id.values().filter(|endpoint| endpoint.enabled && endpoint.matcher.matches(event_type));
+        let wanted =
+            tenant.by_id.values().filter(|endpoint| endpoint.takes_events && endpoint.matcher.matches(event_type));
         let found: Arc<[Arc<Endpoint>]> = wanted.cloned().collect();
         if tenant.by_type.len() >= REMEMBERED_TYPES {
             tenant.by_type.clear();
@@ -216,6 +231,11 @@ impl Catalog {
         self.seal(tenant, subscription, HEADERS, &Secret::new(json))
     }
 
+    /// A subscription's TLS material, sealed, or that it has none.
+    pub fn seal_tls(&self, tenant: &str, subscription: &str, tls: Option<&Tls>) -> SealedSecret {
+        self.seal(tenant, subscription, TLS, &Tls::text(tls))
+    }
+
     /// A fresh private key for `v1a`, sealed.
     pub fn seal_new_key(&self, tenant: &str, subscription: &str) -> SealedSecret {
         self.seal(tenant, subscription, &id::new(KEY_PREFIX), SigningKey::generate().text())
@@ -237,6 +257,7 @@ pub struct OpenSecrets {
     signing: Vec<SigningSecret>,
     keys: Vec<SigningKey>,
     pub headers: BTreeMap<String, String>,
+    pub tls: Option<Tls>,
 }
 
 impl OpenSecrets {
@@ -251,11 +272,13 @@ fn open_secrets(
     subscription: &str,
     secrets: &[SealedSecret],
 ) -> Result<OpenSecrets, Error> {
-    let mut opened = OpenSecrets { signing: Vec::new(), keys: Vec::new(), headers: BTreeMap::new() };
+    let mut opened = OpenSecrets { signing: Vec::new(), keys: Vec::new(), headers: BTreeMap::new(), tls: None };
     for secret in secrets {
         let text = vault.open(Place { tenant, row: &place(subscription, &secret.id) }, &secret.sealed)?;
         if secret.id == HEADERS {
             opened.headers = serde_json::from_str(text.expose()).unwrap_or_default();
+        } else if secret.id == TLS {
+            opened.tls = Tls::from_text(&text);
         } else if secret.id.starts_with(KEY_PREFIX) {
             opened.keys.push(SigningKey::parse("signing_key", text.expose())?);
         } else {
@@ -290,6 +313,8 @@ fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> 
         timeout: timeout.0,
         ordering: *ordering,
         enabled: row.enabled,
+        takes_events: Standing::of(row.enabled, row.disabled_reason.as_deref()) != Standing::Disabled,
+        tls: secrets.tls.as_ref().map(Tls::identity).transpose()?,
         rate_limit: *rate_limit,
         max_concurrency: *max_concurrency,
         guarded: Guarded::new(&row.tenant, &row.id, *rate_limit, *max_concurrency)?,

@@ -22,6 +22,7 @@ pub mod job;
 mod metrics;
 pub mod model;
 pub mod store;
+pub mod tls;
 pub mod worker;
 
 use std::{sync::Arc, time::Duration};

@@ -8,7 +8,10 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::delivery::{RetrySchedule, Status};
+use crate::{
+    delivery::{RetrySchedule, Status},
+    tls::TlsView,
+};
 
 /// What a subscription is set to. Everything but its secrets; stored as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -80,6 +83,10 @@ pub struct Subscription {
     /// Sent with every call; values are hidden after creation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Its own authority and client certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsView>,
+    pub state: Standing,
     pub enabled: bool,
     /// Why Tidegate switched it off.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +109,28 @@ pub struct Subscription {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "whsec_…")]
     pub secret: Option<String>,
+}
+
+/// Does a subscription get events?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    Active,
+    /// By hand: nothing is sent, and what comes in waits for it.
+    Paused,
+    /// By Tidegate, because its receiver is gone or has failed for days: what comes in is not for it.
+    Disabled,
+}
+
+impl Standing {
+    /// A reason is written only by Tidegate itself.
+    pub fn of(is_enabled: bool, disabled_reason: Option<&str>) -> Standing {
+        match (is_enabled, disabled_reason) {
+            (true, _) => Standing::Active,
+            (false, None) => Standing::Paused,
+            (false, Some(_)) => Standing::Disabled,
+        }
+    }
 }
 
 /// An event as it is known here.

@@ -294,12 +294,13 @@ async fn explain(
         .with_ordering_key(event.ordering_key.as_deref());
     let mut answers: Vec<Explanation> = Vec::new();
     for endpoint in dispatch.catalog().all(&caller.tenant) {
-        let reason = if !endpoint.enabled {
+        let reason = if !endpoint.takes_events {
             Err("it is disabled".to_owned())
         } else if let Some(glob) = endpoint.matcher.first_match(&event_type) {
             match endpoint.filter.as_ref().and_then(|filter| filter.explain(&document).into_iter().next()) {
                 Some(mismatch) => Err(format!("its filter asks {}, but {}", mismatch.condition, mismatch.reason)),
-                None => Ok(format!("{:?} matches", glob.as_str())),
+                None if endpoint.enabled => Ok(format!("{:?} matches", glob.as_str())),
+                None => Ok(format!("{:?} matches; it is paused, so the event waits for it", glob.as_str())),
             }
         } else {
             Err(format!("none of its event types matches {:?}", event_type.as_str()))

@@ -3,6 +3,7 @@
 mod deliveries;
 mod events;
 mod jobs;
+mod operate;
 mod subscriptions;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -14,11 +15,9 @@ pub fn routes() -> OpenApiRouter<Dispatch> {
     OpenApiRouter::new()
         .merge(events::routes())
         .merge(jobs::routes())
+        .merge(operate::routes())
         .routes(routes!(subscriptions::create, subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
-        .routes(routes!(subscriptions::rotate_secret))
-        .routes(routes!(subscriptions::test))
-        .routes(routes!(subscriptions::gate))
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::attempts))

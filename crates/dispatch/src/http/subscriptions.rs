@@ -11,7 +11,6 @@ use platform::{
     problem::Problem,
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 
@@ -21,14 +20,12 @@ use crate::{
     delivery::{Filter, Matcher, RetrySchedule, SigningSecret},
     error::Error,
     guard::Guarded,
-    intake::EventIn,
-    job::sweep::TEST_EVENT,
-    model::{Event, Ordering, Settings, Signatures, Subscription},
+    model::{Ordering, Settings, Signatures, Standing, Subscription},
     store::records::SubscriptionRow,
+    tls::Tls,
 };
 
 const MOST_HEADERS: usize = 50;
-const OVERLAP: Duration = Duration::from_secs(24 * 3600);
 
 /// A subscription as it is sent in: to create one, `url` and `event_types` are needed; to change one, what changes.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -48,6 +45,10 @@ pub(super) struct SubscriptionIn {
     description: Option<Option<String>>,
     /// Sent with every call. Kept sealed, shown only as names.
     headers: Option<BTreeMap<String, String>>,
+    /// An authority or a client certificate of its own; `null` takes them away.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Tls>)]
+    tls: Option<Option<Tls>>,
     #[schema(example = 100)]
     rate_limit: Option<u32>,
     #[schema(example = 100)]
@@ -57,6 +58,7 @@ pub(super) struct SubscriptionIn {
     retry_schedule: Option<RetrySchedule>,
     ordering: Option<Ordering>,
     signatures: Option<Signatures>,
+    /// `false` pauses it, as `POST …/pause` does.
     enabled: Option<bool>,
     /// Your own signing secret (`whsec_…`); made here if absent. Only when creating.
     secret: Option<String>,
@@ -113,6 +115,19 @@ impl SubscriptionIn {
         }
         Ok(Some(headers))
     }
+
+    /// `before`, or what was sent in its place, checked.
+    fn checked_tls(&self, before: Option<Tls>, url: &str) -> Result<Option<Tls>, Error> {
+        let tls = self.tls.clone().unwrap_or(before);
+        if let Some(tls) = &tls {
+            tls.identity()?;
+            if !url.starts_with("https:") {
+                let fix = "it has no use without an https URL: change the url, or take tls away with null";
+                return Err(platform::config::Invalid::new("tls", fix).into());
+            }
+        }
+        Ok(tls)
+    }
 }
 
 fn defaults() -> Settings {
@@ -149,6 +164,7 @@ pub(super) async fn create(
     }
     let settings = new.apply(defaults(), dispatch.allows_private())?;
     let headers = new.checked_headers()?.cloned().unwrap_or_default();
+    let tls = new.checked_tls(None, &settings.url)?;
     let secret = match &new.secret {
         Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
         None => SigningSecret::generate(),
@@ -159,8 +175,11 @@ pub(super) async fn create(
     };
     let tenant = &*caller.tenant;
     let catalog = dispatch.catalog();
-    let sealed =
-        [catalog.seal(tenant, &id, &id::new("sec"), secret.text()), catalog.seal_headers(tenant, &id, &headers)];
+    let sealed = [
+        catalog.seal(tenant, &id, &id::new("sec"), secret.text()),
+        catalog.seal_headers(tenant, &id, &headers),
+        catalog.seal_tls(tenant, &id, tls.as_ref()),
+    ];
     let created =
         dispatch.store().create_subscription(tenant, &id, &settings, new.enabled.unwrap_or(true), sealed).await;
     let row = created.map_err(|error| {
@@ -204,7 +223,7 @@ pub(super) async fn get(
     shown(&dispatch, &caller.tenant, row).await.map(Json)
 }
 
-/// Change a subscription, pause it (`enabled: false`) or resume it
+/// Change a subscription
 #[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem)))]
 pub(super) async fn update(
@@ -221,13 +240,12 @@ pub(super) async fn update(
     let row = found(&dispatch, &caller, &id).await?;
     let settings = change.apply(row.settings, dispatch.allows_private())?;
     let tenant = &*caller.tenant;
-    let headers = match change.checked_headers()? {
-        Some(headers) => headers.clone(),
-        None => dispatch.catalog().secrets(tenant, &id).await?.headers,
-    };
-    let sealed = dispatch.catalog().seal_headers(tenant, &id, &headers);
-    let enabled = change.enabled.unwrap_or(row.enabled);
-    let updated = dispatch.store().update_subscription(tenant, &id, &settings, enabled, &sealed).await?;
+    let catalog = dispatch.catalog();
+    let secrets = catalog.secrets(tenant, &id).await?;
+    let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
+    let tls = change.checked_tls(secrets.tls, &settings.url)?;
+    let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
+    let updated = dispatch.store().update_subscription(tenant, &id, &settings, change.enabled, sealed).await?;
     let row = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
     dispatch.wake();
     show(&dispatch, tenant, row).await.map(Json)
@@ -250,107 +268,13 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Make a new signing secret
-///
-/// The old ones still sign for 24 hours beside it, so that receivers can change over.
-#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", responses(
-    (status = 200, body = Subscription), (status = 404, body = Problem)))]
-pub(super) async fn rotate_secret(
-    State(dispatch): State<Dispatch>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<Subscription>, Problem> {
-    caller.require(Scope::DispatchWrite)?;
-    let row = found(&dispatch, &caller, &id).await?;
-    let secret = SigningSecret::generate();
-    let tenant = &*caller.tenant;
-    let sealed = dispatch.catalog().seal(tenant, &id, &id::new("sec"), secret.text());
-    if !dispatch.store().rotate_secret(tenant, &id, &sealed, OVERLAP).await? {
-        return Err(Problem::not_found("subscription", &id));
-    }
-    let shown = show(&dispatch, tenant, row).await?;
-    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }))
-}
-
-/// Send a test event to this subscription alone
-#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/test", tag = "subscriptions", responses(
-    (status = 202, body = Event), (status = 404, body = Problem)))]
-pub(super) async fn test(
-    State(dispatch): State<Dispatch>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<(StatusCode, Json<Event>), Problem> {
-    caller.require(Scope::DispatchWrite)?;
-    found(&dispatch, &caller, &id).await?;
-    let endpoint =
-        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
-    let data =
-        RawValue::from_string(r#"{"message":"This is a test event from Tidegate."}"#.to_owned()).expect("it is JSON");
-    let event = EventIn {
-        id: None,
-        event_type: TEST_EVENT.to_owned(),
-        data,
-        source: None,
-        ordering_key: None,
-        deliver_at: None,
-    };
-    let event = dispatch.intake().accept_event(&caller.tenant, event, Some(endpoint)).await?;
-    Ok((StatusCode::ACCEPTED, Json(event)))
-}
-
-/// What the limits of a subscription let through right now, over the whole fleet.
-#[derive(serde::Serialize, ToSchema)]
-pub(super) struct GateView {
-    /// `closed` lets calls pass, `open` does not, `half_open` lets a few find out.
-    #[schema(example = "closed")]
-    circuit: &'static str,
-    /// Failures in a row.
-    failures: u32,
-    /// Until the circuit lets the next call try.
-    retry_after_ms: u64,
-    /// Calls that run now.
-    calls: u32,
-    max_concurrency: u32,
-    rate_limit: u32,
-    /// Calls left in the present second.
-    rate_remaining: u64,
-    /// Redis does not answer; this is what this replica knows.
-    degraded: bool,
-}
-
-/// Look at a subscription's gate
-#[utoipa::path(get, path = "/v1/subscriptions/{subscription}/gate", tag = "subscriptions", responses(
-    (status = 200, body = GateView), (status = 404, body = Problem)))]
-pub(super) async fn gate(
-    State(dispatch): State<Dispatch>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<Json<GateView>, Problem> {
-    caller.require(Scope::DispatchRead)?;
-    let endpoint =
-        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
-    let (gate, key) = (dispatch.gate(), &endpoint.guarded.key);
-    let circuit = gate.breaker().view(key).await;
-    let rate = gate.limiter().peek(key, &endpoint.guarded.rate, std::num::NonZeroU64::MIN).await;
-    Ok(Json(GateView {
-        circuit: circuit.state.name(),
-        failures: circuit.failures,
-        retry_after_ms: u64::try_from(circuit.retry_after.as_millis()).unwrap_or(u64::MAX),
-        calls: gate.semaphore().held(key).await,
-        max_concurrency: endpoint.max_concurrency,
-        rate_limit: endpoint.rate_limit,
-        rate_remaining: rate.remaining,
-        degraded: circuit.degraded || rate.degraded,
-    }))
-}
-
-async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
+pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
     let row = dispatch.store().subscription(&caller.tenant, id).await?;
     row.ok_or_else(|| Problem::not_found("subscription", id))
 }
 
 /// After a change: makes the private key that `v1a` needs, brings the catalog up to date, and shows the result.
-async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
+pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
     let catalog = dispatch.catalog();
     let is_key_missing = catalog.secrets(tenant, &row.id).await?.public_keys().is_empty();
     if row.settings.signatures == Signatures::Both && is_key_missing {
@@ -367,6 +291,8 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         id: row.id,
         settings: row.settings,
         headers: secrets.headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
+        tls: secrets.tls.as_ref().map(Tls::view),
+        state: Standing::of(row.enabled, row.disabled_reason.as_deref()),
         enabled: row.enabled,
         disabled_reason: row.disabled_reason,
         failing_since: row.failing_since,

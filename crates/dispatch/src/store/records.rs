@@ -37,6 +37,9 @@ pub struct SealedSecret {
     pub sealed: Vec<u8>,
 }
 
+/// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again.
+pub(crate) const PARKED: &str = "the subscription is switched off";
+
 /// Which deliveries to list. What is `None` is not asked.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
@@ -55,35 +58,53 @@ impl Store {
         id: &str,
         settings: &Settings,
         enabled: bool,
-        secrets: [SealedSecret; 2],
+        secrets: [SealedSecret; 3],
     ) -> Result<SubscriptionRow, Error> {
         let insert = query!("insert_subscription")
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
-        let [signing, headers] = secrets.map(|secret| insert_secret(tenant, id, &secret));
-        let rows = self.database.transact([bump(), insert, signing, headers]).await?;
-        Ok(rows.and_then(|[_, rows, _, _]| first(&rows, subscription)).expect("an insert returns its row"))
+        let [signing, headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
+        let rows = self.database.transact([bump(), insert, signing, headers, tls]).await?;
+        Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)).expect("an insert returns its row"))
     }
 
+    /// `enabled` is given where someone switches it by hand.
     pub async fn update_subscription(
         &self,
         tenant: &str,
         id: &str,
         settings: &Settings,
-        enabled: bool,
-        headers: &SealedSecret,
+        enabled: Option<bool>,
+        secrets: [SealedSecret; 2],
     ) -> Result<Option<SubscriptionRow>, Error> {
-        let update = query!("update_subscription")
-            .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
-            .must_match();
-        let resume = query!("resume_deliveries").with([tenant.into(), id.into()]);
-        let rows = self.database.transact([bump(), update, insert_secret(tenant, id, headers), resume]).await?;
-        Ok(rows.and_then(|[_, rows, _, _]| first(&rows, subscription)))
+        let enabled = enabled.map_or(Value::Null, Value::Bool);
+        let update =
+            query!("update_subscription").with([tenant.into(), id.into(), json(settings), enabled]).must_match();
+        let [headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
+        let rows = self.database.transact([bump(), update, headers, tls]).await?;
+        Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)))
+    }
+
+    /// Pauses or resumes it, by hand.
+    pub async fn switch_subscription(
+        &self,
+        tenant: &str,
+        id: &str,
+        is_on: bool,
+    ) -> Result<Option<SubscriptionRow>, Error> {
+        let switch = query!("switch_subscription").with([tenant.into(), id.into(), Value::Bool(is_on)]).must_match();
+        let rows = self.database.transact([bump(), switch]).await?;
+        Ok(rows.and_then(|[_, rows]| first(&rows, subscription)))
     }
 
     /// What is parked for a subscription may go.
     pub async fn resume(&self, tenant: &str, id: &str) -> Result<(), Error> {
-        self.database.transact([query!("resume_deliveries").with([tenant.into(), id.into()])]).await.map(drop)
+        loop {
+            let step = query!("resume_deliveries").with([tenant.into(), id.into(), PARKED.into()]).must_match();
+            if self.database.transact([step]).await?.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Switches it off with a reason; `None` if it is off or gone already.

@@ -30,13 +30,15 @@ use crate::{
     clock,
     delivery::{MessageId, Next, Outcome, Status, decide, should_disable},
     metrics as names,
-    store::{Claimed, NewAttempt, Record},
+    store::{Claimed, NewAttempt, Record, records::PARKED},
 };
 
 /// A refusal this short is waited out in the lane; a longer one goes back to the store.
 const SHORT_WAIT: Duration = Duration::from_millis(1100);
-/// A delivery of a disabled subscription is looked at again after this long, or when it is enabled.
-const DISABLED_WAIT: Duration = Duration::from_secs(300);
+/// After a fault of ours, or a refusal that names no time.
+const LONG_WAIT: Duration = Duration::from_secs(300);
+/// A delivery of a subscription that is off is looked at again after this long and up to twice as long, or when it is on.
+const PARKED_WAIT: Duration = Duration::from_secs(3600);
 const ONE: NonZeroU64 = NonZeroU64::MIN;
 
 impl Inner {
@@ -125,7 +127,7 @@ impl Inner {
                 if self.is_on_after_all(&endpoint, job.claimed_at).await {
                     continue;
                 }
-                return deferred(delivery, DISABLED_WAIT, Some("the subscription is disabled"));
+                return deferred(delivery, PARKED_WAIT.mul_f64(1.0 + jitter()), Some(PARKED));
             }
             // Past half its lease the first renewal might come too late: let someone start afresh.
             if job.claimed_at.elapsed() > self.deps.lease.length / 2 {
@@ -138,7 +140,7 @@ impl Inner {
                     return record;
                 }
                 Entry::Refused(refused) => {
-                    let wait = refused.retry_after.unwrap_or(DISABLED_WAIT);
+                    let wait = refused.retry_after.unwrap_or(LONG_WAIT);
                     metrics::counter!(names::REFUSED, "by" => by(refused)).increment(1);
                     if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
                         let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
@@ -163,7 +165,13 @@ impl Inner {
         let started = Instant::now();
         let body = body(delivery);
         let headers = headers(endpoint, delivery, &body);
-        let call = Call { target: &endpoint.target, headers: &headers, body, deadline: endpoint.timeout, tls: None };
+        let call = Call {
+            target: &endpoint.target,
+            headers: &headers,
+            body,
+            deadline: endpoint.timeout,
+            tls: endpoint.tls.as_ref(),
+        };
         let answer = tokio::select! {
             answer = self.deps.client.post(call) => answer,
             never = self.keep_lease(job) => match never {},
@@ -279,7 +287,7 @@ fn deferred(delivery: &Claimed, wait: Duration, reason: Option<&str>) -> Record 
 fn panicked(delivery: &Claimed) -> Record {
     metrics::counter!(TASK_PANICS, "task" => "delivery").increment(1);
     tracing::error!(delivery = delivery.id, "A delivery panicked; it is put off.");
-    deferred(delivery, DISABLED_WAIT, Some("put off by a fault in Tidegate"))
+    deferred(delivery, LONG_WAIT, Some("put off by a fault in Tidegate"))
 }
 
 fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {

@@ -12,6 +12,7 @@ mod order;
 mod outage;
 mod retry;
 mod signatures;
+mod tls;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
 

@@ -10,6 +10,7 @@ use crate::support::{Backend, Call, Response, each_backend};
 each_backend! {
     a_delivery_is_retried_and_cancelled_by_hand
     a_paused_subscription_parks_and_a_resumed_one_delivers
+    what_comes_in_while_paused_waits_and_while_disabled_does_not
     a_deleted_subscription_gets_nothing_more
 }
 
@@ -67,6 +68,46 @@ fn a_paused_subscription_parks_and_a_resumed_one_delivers(backend: &Backend) {
     assert_eq!(receiver.count(), 1);
     switch(true).expect(200);
     assert_eq!(wait_for_status(addr, "parked", "delivered")["attempts"], 2);
+}
+
+fn what_comes_in_while_paused_waits_and_while_disabled_does_not(backend: &Backend) {
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"retry_schedule": []}));
+    let post = |action: &str| Call::new("POST", &format!("{}/{action}", path(&subscription))).to(addr).expect(200);
+    let paused = post("pause");
+    assert_eq!((&paused["state"], &paused["enabled"]), (&json!("paused"), &json!(false)));
+    for number in 0..20 {
+        send(addr, json!({"id": format!("kept{number}"), "type": "a.b", "data": {}}));
+    }
+    let explained = Call::post("/v1/events/explain", json!({"type": "a.b", "data": {}})).to(addr).expect(200);
+    assert_eq!(explained[0]["would_receive"], true, "{explained}");
+    for number in 0..20 {
+        let waiting = wait_for_status(addr, &format!("kept{number}"), "throttled");
+        assert_eq!((&waiting["attempts"], waiting["next_attempt_at"].is_string()), (&json!(0), true), "{waiting}");
+    }
+    assert_eq!(receiver.count(), 0);
+    assert_eq!(post("resume")["state"], "active");
+    receiver.received_blocking(20, LATER);
+
+    receiver.set(Answer::Status(410));
+    send(addr, json!({"id": "last", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "last", "failed");
+    testkit::wait_until(LATER, "it to be disabled", || {
+        Call::get(&path(&subscription)).to(addr).expect(200)["state"] == "disabled"
+    });
+    send(addr, json!({"id": "unwanted", "type": "a.b", "data": {}}));
+    assert_eq!(Call::get("/v1/events/unwanted").to(addr).expect(200)["status"], "unmatched");
+    // Another change leaves it as it is; pausing it says that events are wanted again.
+    let named = Call::new("PATCH", &path(&subscription)).json(json!({"description": "x"})).to(addr).expect(200);
+    assert_eq!(named["state"], "disabled");
+    assert_eq!(post("pause")["state"], "paused");
+    receiver.set(Behaviour::default());
+    send(addr, json!({"id": "wanted", "type": "a.b", "data": {}}));
+    post("resume");
+    wait_for_status(addr, "wanted", "delivered");
+    Call::new("POST", "/v1/subscriptions/sub_nobody/pause").to(addr).expect_problem(404, "not_found");
 }
 
 fn a_deleted_subscription_gets_nothing_more(backend: &Backend) {

@@ -1,0 +1,162 @@
+//! What is done with a subscription by hand: pause and resume it, test it, rotate its secret, look at its limits.
+
+use std::time::Duration;
+
+use axum::{extract::State, http::StatusCode};
+use platform::{
+    http::{Json, Path},
+    id,
+    problem::Problem,
+};
+use serde_json::value::RawValue;
+use tenancy::{door::Caller, scope::Scope};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::subscriptions::{found, show};
+use crate::{
+    Dispatch,
+    delivery::SigningSecret,
+    intake::EventIn,
+    job::sweep::TEST_EVENT,
+    model::{Event, Subscription},
+};
+
+const OVERLAP: Duration = Duration::from_secs(24 * 3600);
+
+pub(super) fn routes() -> OpenApiRouter<Dispatch> {
+    OpenApiRouter::new()
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(rotate_secret))
+        .routes(routes!(test))
+        .routes(routes!(gate))
+}
+
+/// Pause a subscription
+///
+/// Nothing is sent to it. What waits for it goes on waiting, and so does what comes in meanwhile, until it is resumed.
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/pause", tag = "subscriptions", responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+async fn pause(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Subscription>, Problem> {
+    switch(&dispatch, &caller, &id, false).await
+}
+
+/// Resume a subscription that was paused, or that Tidegate disabled
+///
+/// What waited for it is sent. Events that came while it was disabled were not kept for it: a replay with `missing` sends
+/// them.
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/resume", tag = "subscriptions", responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+async fn resume(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Subscription>, Problem> {
+    switch(&dispatch, &caller, &id, true).await
+}
+
+async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> Result<Json<Subscription>, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    let row = dispatch.store().switch_subscription(&caller.tenant, id, is_on).await?;
+    let row = row.ok_or_else(|| Problem::not_found("subscription", id))?;
+    show(dispatch, &caller.tenant, row).await.map(Json)
+}
+
+/// Make a new signing secret
+///
+/// The old ones still sign for 24 hours beside it, so that receivers can change over.
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+async fn rotate_secret(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Subscription>, Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    let row = found(&dispatch, &caller, &id).await?;
+    let secret = SigningSecret::generate();
+    let tenant = &*caller.tenant;
+    let sealed = dispatch.catalog().seal(tenant, &id, &id::new("sec"), secret.text());
+    if !dispatch.store().rotate_secret(tenant, &id, &sealed, OVERLAP).await? {
+        return Err(Problem::not_found("subscription", &id));
+    }
+    let shown = show(&dispatch, tenant, row).await?;
+    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }))
+}
+
+/// Send a test event to this subscription alone
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/test", tag = "subscriptions", responses(
+    (status = 202, body = Event), (status = 404, body = Problem)))]
+async fn test(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<Event>), Problem> {
+    caller.require(Scope::DispatchWrite)?;
+    found(&dispatch, &caller, &id).await?;
+    let endpoint =
+        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let data =
+        RawValue::from_string(r#"{"message":"This is a test event from Tidegate."}"#.to_owned()).expect("it is JSON");
+    let event = EventIn {
+        id: None,
+        event_type: TEST_EVENT.to_owned(),
+        data,
+        source: None,
+        ordering_key: None,
+        deliver_at: None,
+    };
+    let event = dispatch.intake().accept_event(&caller.tenant, event, Some(endpoint)).await?;
+    Ok((StatusCode::ACCEPTED, Json(event)))
+}
+
+/// What the limits of a subscription let through right now, over the whole fleet.
+#[derive(serde::Serialize, ToSchema)]
+struct GateView {
+    /// `closed` lets calls pass, `open` does not, `half_open` lets a few find out.
+    #[schema(example = "closed")]
+    circuit: &'static str,
+    /// Failures in a row.
+    failures: u32,
+    /// Until the circuit lets the next call try.
+    retry_after_ms: u64,
+    /// Calls that run now.
+    calls: u32,
+    max_concurrency: u32,
+    rate_limit: u32,
+    /// Calls left in the present second.
+    rate_remaining: u64,
+    /// Redis does not answer; this is what this replica knows.
+    degraded: bool,
+}
+
+/// Look at a subscription's gate
+#[utoipa::path(get, path = "/v1/subscriptions/{subscription}/gate", tag = "subscriptions", responses(
+    (status = 200, body = GateView), (status = 404, body = Problem)))]
+async fn gate(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<GateView>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let endpoint =
+        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let (gate, key) = (dispatch.gate(), &endpoint.guarded.key);
+    let circuit = gate.breaker().view(key).await;
+    let rate = gate.limiter().peek(key, &endpoint.guarded.rate, std::num::NonZeroU64::MIN).await;
+    Ok(Json(GateView {
+        circuit: circuit.state.name(),
+        failures: circuit.failures,
+        retry_after_ms: u64::try_from(circuit.retry_after.as_millis()).unwrap_or(u64::MAX),
+        calls: gate.semaphore().held(key).await,
+        max_concurrency: endpoint.max_concurrency,
+        rate_limit: endpoint.rate_limit,
+        rate_remaining: rate.remaining,
+        degraded: circuit.degraded || rate.degraded,
+    }))
+}
