@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 pub use self::pass::Pass;
 pub use self::policy::Policy;
-pub use self::token::Token;
+pub use self::token::{Exit, Token};
 pub use crate::breaker::Outcome;
 
 use self::pass::{Duties, Parts};

@@ -87,20 +87,20 @@ impl RedisGate {
         Call { keys: self.keys(target, policy), args }
     }
 
-    /// Frees the holder's permit, if there is one, and hands in the report, if there is one.
+    /// Frees the holder's permit, if there is one, and hands in the report, if there is one. Was the permit still held?
     pub(super) async fn exit(
         &self,
         target: &Key,
         permit: Option<Holder>,
         report: Option<(String, String)>,
-    ) -> Result<Option<Recorded>, Error> {
+    ) -> Result<(bool, Option<Recorded>), Error> {
         let keys = vec![self.redis.name(breaker::KIND, target), self.redis.name(semaphore::KIND, target)];
         let (policy, report) = report.unwrap_or_default();
         let holder = permit.map_or_else(String::new, |holder| holder.to_string());
         let args = vec![Arg::Text(holder), Arg::Text(policy), Arg::Text(report)];
         match &integers(&self.exit.call(Call { keys, args }).await?)?[..] {
-            [_released] => Ok(None),
-            [_released, recorded @ ..] => parse_recorded(recorded).map(Some),
+            [released] => Ok((*released == 1, None)),
+            [released, recorded @ ..] => Ok((*released == 1, Some(parse_recorded(recorded)?))),
             [] => Err(Error::UnexpectedReply),
         }
     }

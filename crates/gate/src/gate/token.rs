@@ -1,7 +1,8 @@
 //! A pass on paper, for a caller in another process or another language: it enters here and may leave anywhere.
 //!
 //! Nothing renews a detached pass by itself. Its permit ends with the lease unless [`Gate::renew`] comes in time, and a
-//! token that is shown late, twice or to the wrong replica frees nobody else's permit and counts for nothing.
+//! token with a permit that is shown late, twice or to the wrong replica frees nobody else's permit and counts for
+//! nothing. Without a permit nobody knows whether a token was shown before.
 
 use std::fmt;
 use std::time::Duration;
@@ -48,6 +49,17 @@ impl fmt::Display for Token {
     }
 }
 
+/// Did the end of a detached pass count?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Yes: its permit is free, the circuit has heard.
+    Counted,
+    /// The lease was over, or the pass was ended before: nothing changed.
+    TooLate,
+    /// Redis, which gave the pass, did not answer: its lease ends by itself, the circuit does not hear of the call.
+    Unheard,
+}
+
 /// `-` is nothing; a field that cannot be read spoils the whole.
 fn optional<T>(field: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     if field == "-" { Some(None) } else { read(field).map(Some) }
@@ -71,8 +83,22 @@ impl Pass {
 }
 
 impl Gate {
-    /// Ends a detached pass: reports how the call went and frees its permit.
-    pub async fn exit(&self, target: &Key, policy: &Policy, token: &Token, outcome: Outcome, latency: Duration) {
+    /// Ends a detached pass: frees its permit and reports how the call went. A token may be shown again by mistake, so
+    /// the report counts only if the permit was still held.
+    pub async fn exit(
+        &self,
+        target: &Key,
+        policy: &Policy,
+        token: &Token,
+        outcome: Outcome,
+        latency: Duration,
+    ) -> Exit {
+        if let Some(holder) = token.permit {
+            let exit = self.free(target, holder, token.is_shared).await;
+            if exit != Exit::Counted {
+                return exit;
+            }
+        }
         let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
         let tickets = match token.is_shared {
             true => Tickets { shared: token.ticket, local: None },
@@ -82,10 +108,22 @@ impl Gate {
             let report = breaker.report_argument(target, tickets, outcome, latency)?;
             Some((breaker.policy_argument(), report))
         });
-        if let Some(holder) = token.permit {
-            self.inner.semaphore.release_here(target, holder);
-        }
-        self.tell(target, breaker, token.permit.filter(|_| token.is_shared), report).await;
+        self.tell(target, breaker, None, report).await;
+        Exit::Counted
+    }
+
+    async fn free(&self, target: &Key, holder: Holder, is_shared: bool) -> Exit {
+        let was_held_here = self.inner.semaphore.release_here(target, holder);
+        let was_held = match &self.inner.shared {
+            Some(shared) if is_shared => {
+                let freed = self.inner.fallback.attempt("gate_exit", shared.exit(target, Some(holder), None)).await;
+                let Some((was_held, _)) = freed else { return Exit::Unheard };
+                was_held
+            }
+            _ => was_held_here,
+        };
+        self.inner.semaphore.wake(target);
+        if was_held { Exit::Counted } else { Exit::TooLate }
     }
 
     /// Renews a detached pass's permit. False: the lease is lost, or the pass has no permit.
@@ -110,7 +148,7 @@ impl Gate {
             && (permit.is_some() || report.is_some())
         {
             let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report)).await;
-            if let (Some(breaker), Some(Some(recorded))) = (&breaker, recorded) {
+            if let (Some(breaker), Some((_, Some(recorded)))) = (&breaker, recorded) {
                 breaker.note_recorded(target, recorded).await;
             }
         }

@@ -39,9 +39,9 @@ impl Semaphore {
         (held.holder, held.is_by_redis())
     }
 
-    /// Forgets a holder in this process, if it is known here.
-    pub(crate) fn release_here(&self, key: &Key, holder: Holder) {
-        self.inner.local.release(key, holder, self.inner.clock.now_us());
+    /// Forgets a holder in this process; was it known here?
+    pub(crate) fn release_here(&self, key: &Key, holder: Holder) -> bool {
+        self.inner.local.release(key, holder, self.inner.clock.now_us())
     }
 
     /// Renews the lease of a holder that nobody keeps. False: it is lost, or Redis did not say.

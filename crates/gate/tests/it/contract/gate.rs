@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 use testkit::eventually;
 
-use gate::gate::{By, Entry, Gate, Outcome, Pass, Policy, Refused, Token};
+use gate::gate::{By, Entry, Exit, Gate, Outcome, Pass, Policy, Refused, Token};
 use gate::{Key, breaker, limiter, semaphore};
 
 use crate::backends::{each_backend, key};
@@ -162,11 +162,27 @@ async fn a_detached_pass_is_renewed_and_ended_by_its_token_alone() {
         assert!(gate.renew(&target, &policy, &token).await);
         clock.advance(LEASE / 2);
         assert_eq!(refused_by(&gate, &target, &policy).await, By::Concurrency, "it was renewed in time");
-        gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        let exit = async || gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        assert_eq!(exit().await, Exit::Counted);
         assert_eq!(gate.semaphore().held(&target).await, 0);
         assert_eq!(refused_by(&gate, &target, &policy).await, By::Circuit, "its failure was counted");
-        gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        assert_eq!(exit().await, Exit::TooLate);
         assert!(!gate.renew(&target, &policy, &token).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_shown_again_and_again_reports_one_failure() {
+    each_backend(async |backend, _| {
+        let gate = Gate::new(&backend);
+        let policy = Policy::default().circuit(circuit(2)).concurrency(permits(1));
+        let target = key("shown-twice");
+        let token = enter(&gate, &target, &policy).await.unwrap().detach();
+        for _ in 0..5 {
+            gate.exit(&target, &policy, &token, Outcome::Failure, Duration::ZERO).await;
+        }
+        enter(&gate, &target, &policy).await.expect("one failure is not two").exit(Outcome::Success).await;
     })
     .await;
 }
@@ -181,7 +197,8 @@ async fn a_detached_pass_that_nobody_ends_is_over_with_its_lease() {
         assert_eq!(refused_by(&gate, &target, &policy).await, By::Concurrency);
         clock.advance(LEASE);
         let next = enter(&gate, &target, &policy).await.expect("the lease is over");
-        gate.exit(&target, &policy, &token, Outcome::Success, Duration::ZERO).await;
+        let late = gate.exit(&target, &policy, &token, Outcome::Success, Duration::ZERO).await;
+        assert_eq!(late, Exit::TooLate);
         assert_eq!(gate.semaphore().held(&target).await, 1, "a late token frees nobody else's permit");
         next.exit(Outcome::Success).await;
     })
