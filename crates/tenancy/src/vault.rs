@@ -5,13 +5,18 @@
 
 use std::{fmt, sync::Arc};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::{
+    aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
+    constant_time, hmac,
+};
 use platform::{config::Invalid, secret::Secret};
 
 use crate::key::sha256;
 
 const VERSION: u8 = 1;
 const ID_LEN: usize = 8;
+/// Bytes of a mark.
+pub const MARK: usize = 16;
 const HEADER: usize = 1 + ID_LEN + NONCE_LEN;
 
 /// Names a master key without telling it.
@@ -27,6 +32,8 @@ impl fmt::Display for KeyId {
 struct MasterKey {
     id: KeyId,
     key: RandomizedNonceKey,
+    /// For marks: derived, so that no mark says anything about what is sealed.
+    marks: hmac::Key,
 }
 
 /// Seals with the first master key, opens with any. Cheap to clone.
@@ -69,7 +76,7 @@ impl Vault {
     }
 
     pub fn seal(&self, place: Place<'_>, secret: &Secret) -> Vec<u8> {
-        let MasterKey { id, key } = &self.keys[0];
+        let MasterKey { id, key, .. } = &self.keys[0];
         let mut text = secret.expose().as_bytes().to_vec();
         let nonce =
             key.seal_in_place_append_tag(associated(place), &mut text).expect("a secret is shorter than 64 GiB");
@@ -94,6 +101,29 @@ impl Vault {
     }
 }
 
+impl Vault {
+    /// A mark for what strangers keep for us: only we can make it, and it fits this place and these bytes alone. Cheap,
+    /// and, unlike a sealed secret, without a bound on how many there may be.
+    pub fn mark(&self, place: Place<'_>, bytes: &[u8]) -> [u8; MARK] {
+        mark(&self.keys[0].marks, place, bytes)
+    }
+
+    /// Was it marked by us, with any of the master keys?
+    pub fn is_marked(&self, place: Place<'_>, bytes: &[u8], shown: &[u8]) -> bool {
+        let fits = |key: &MasterKey| constant_time::verify_slices_are_equal(&mark(&key.marks, place, bytes), shown);
+        self.keys.iter().any(|key| fits(key).is_ok())
+    }
+}
+
+fn mark(key: &hmac::Key, Place { tenant, row }: Place<'_>, bytes: &[u8]) -> [u8; MARK] {
+    let mut context = hmac::Context::with_key(key);
+    context.update(format!("{}:{tenant}:{}:{row}:", tenant.len(), row.len()).as_bytes());
+    context.update(bytes);
+    let mut mark = [0; MARK];
+    mark.copy_from_slice(&context.sign().as_ref()[..MARK]);
+    mark
+}
+
 /// The tenant's length stands before it, so no other pair of tenant and row gives the same bytes.
 fn associated(place: Place<'_>) -> Aad<Vec<u8>> {
     Aad::from(format!("tidegate:v1:{}:{}:{}", place.tenant.len(), place.tenant, place.row).into_bytes())
@@ -110,7 +140,9 @@ fn read_key(text: &str) -> Result<MasterKey, Invalid> {
     let mut id = [0; ID_LEN];
     id.copy_from_slice(&sha256(&format!("tidegate master key id {text}"))[..ID_LEN]);
     let key = RandomizedNonceKey::new(&AES_256_GCM, &bytes).expect("the key has 32 bytes");
-    Ok(MasterKey { id: KeyId(id), key })
+    let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &bytes), b"tidegate marks v1");
+    let marks = hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref());
+    Ok(MasterKey { id: KeyId(id), key, marks })
 }
 
 #[cfg(test)]
@@ -130,6 +162,17 @@ mod tests {
         let sealed = vault(OLD).seal(HERE, &Secret::new("whsec_canary"));
         assert!(!sealed.windows(6).any(|window| window == b"canary"));
         assert_eq!(vault(OLD).open(HERE, &sealed).unwrap().expose(), "whsec_canary");
+    }
+
+    #[test]
+    fn a_mark_fits_its_place_and_its_bytes_alone_and_outlives_a_rotation() {
+        let mark = vault(OLD).mark(HERE, b"pass");
+        assert!(vault(&format!("{NEW},{OLD}")).is_marked(HERE, b"pass", &mark));
+        assert!(!vault(NEW).is_marked(HERE, b"pass", &mark));
+        assert!(!vault(OLD).is_marked(HERE, b"pasS", &mark));
+        assert!(!vault(OLD).is_marked(Place { tenant: "evil", ..HERE }, b"pass", &mark));
+        assert!(!vault(OLD).is_marked(Place { row: "subscription/sub_1:pa", ..HERE }, b"ss", &mark));
+        assert!(!vault(OLD).is_marked(HERE, b"pass", &mark[..8]));
     }
 
     #[test]
