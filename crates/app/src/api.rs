@@ -7,7 +7,10 @@ use axum::{
     routing::get,
 };
 use dispatch::Dispatch;
-use limits::Limits;
+use limits::{
+    Limits,
+    gates::{self, Gates},
+};
 use platform::{
     db::Migrations,
     health::{self, Health},
@@ -27,15 +30,16 @@ use utoipa::{
 pub(crate) struct Roles {
     pub dispatch: Dispatch,
     pub limits: Option<Limits>,
+    pub gates: Option<Gates>,
 }
 
 /// Every crate's migrations, in the order of their dependencies.
-pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MIGRATIONS, gates::MIGRATIONS];
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "jobs", description = "Replay, cancel and purge in the background"), (name = "limits", description = "Limits"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "jobs", description = "Replay, cancel and purge in the background"), (name = "limits", description = "Limits"), (name = "gates", description = "Gates: rate, circuit and concurrency of what you call"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
     components(schemas(Problem)),
     modifiers(&Keys)
 )]
@@ -60,6 +64,7 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let parts = [
         dispatch::routes().into_openapi(),
         limits::routes().into_openapi(),
+        gates::routes().into_openapi(),
         tenancy::routes().into_openapi(),
         health::routes().into_openapi(),
     ];
@@ -104,6 +109,9 @@ pub(crate) fn routes(tenancy: &Tenancy, roles: &Roles, health: &Health) -> Route
     let mut guarded = admin.merge(Router::from(dispatch::routes().with_state(roles.dispatch.clone())));
     if let Some(limits) = &roles.limits {
         guarded = guarded.merge(Router::from(limits::routes().with_state(limits.clone())));
+    }
+    if let Some(gates) = &roles.gates {
+        guarded = guarded.merge(Router::from(gates::routes().with_state(gates.clone())));
     }
     tenancy
         .door()

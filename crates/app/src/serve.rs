@@ -5,7 +5,7 @@ use std::{future::Future, net::SocketAddr, time::Duration};
 use anyhow::Context;
 use dispatch::{Dispatch, Parts};
 use gate::{Backend, gate::Gate};
-use limits::Limits;
+use limits::{Limits, gates::Gates};
 use platform::{
     config::Span,
     db::Database,
@@ -39,12 +39,13 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let tasks = Tasks::new();
     let signals = Signals::listen()?;
     let shared = shared_state(config)?;
-    let dispatch = start_dispatch(config, &database, vault, &shared, &tasks).await?;
+    let dispatch = start_dispatch(config, &database, vault.clone(), &shared, &tasks).await?;
     let limits = start_limits(config, &database, &shared, &tasks).await?;
+    let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
     let health = health(config, &database, &shared, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
-    let roles = api::Roles { dispatch, limits };
+    let roles = api::Roles { dispatch, limits, gates };
     serve(config, listeners, &tenancy, &roles, &health, &telemetry, &tasks);
     announce(config);
     drain(config, signals, &tasks, telemetry).await;
@@ -148,6 +149,20 @@ async fn start_limits(
     }
     let parts = limits::Parts { database: database.clone(), shared: shared.clone() };
     Limits::start(config.limits.clone(), parts, tasks).await.map(Some).context("limits could not start")
+}
+
+/// They belong to the limits role.
+async fn start_gates(
+    config: &Config,
+    database: &Database,
+    vault: Vault,
+    shared: &Backend,
+    tasks: &Tasks,
+) -> anyhow::Result<Option<Gates>> {
+    if !config.roles.contains(&Role::Limits) {
+        return Ok(None);
+    }
+    Gates::start(database.clone(), vault, shared, tasks).await.map(Some).context("gates could not start")
 }
 
 fn serve(

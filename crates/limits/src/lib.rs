@@ -8,12 +8,14 @@
 //! | [`envoy`] | the same for Envoy's descriptors (pure) |
 //! | [`engine`] | from a key and a cost to a decision: what every protocol asks |
 //! | `http` | the API over HTTP |
+//! | [`gates`] | rate, circuit and concurrency of a target: enter, exit |
 //! | [`resp`] | `THROTTLE` over Redis' protocol |
 
 pub mod config;
 pub mod engine;
 pub mod envoy;
 pub mod error;
+pub mod gates;
 mod http;
 mod metrics;
 pub mod resp;

@@ -1,3 +1,5 @@
 //! The names of limits' metrics. No tenant, no key: labels are bounded.
 
 pub(crate) const DECISIONS: &str = "tidegate_limits_decisions_total"; // door: resp; result: allowed, denied
+pub(crate) const GATE_ENTRIES: &str = "tidegate_gates_entries_total"; // result: pass, rate, circuit, concurrency
+pub(crate) const GATES_UNLISTED: &str = "tidegate_gates_unlisted_total"; // uses that were not noted for the list

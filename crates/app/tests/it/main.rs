@@ -6,6 +6,7 @@ mod bad_config;
 mod commands;
 mod dev_mode;
 mod dispatch;
+mod gates;
 mod health;
 mod hostile;
 mod key_commands;

@@ -17,7 +17,7 @@ const USAGE: &str = "write THROTTLE key max_burst count period [quantity]";
 const MOST: u64 = 1 << 32;
 const LONGEST_PERIOD_S: u64 = 366 * 24 * 3_600;
 /// After the tenant: keeps these keys from meeting those of rules and gates.
-const KIND: &str = "/throttle/";
+const KIND: &str = "/r/";
 /// Policies that a connection remembers.
 const REMEMBERED: usize = 16;
 
@@ -214,8 +214,8 @@ mod tests {
         let cases: [(&[&[u8]], &str); 12] = [
             (&[b"user", b"1", b"1"], "wrong number of arguments"),
             (&[b"user", b"1", b"1", b"1", b"1", b"1"], "wrong number of arguments"),
-            (&[b"", b"1", b"1", b"1"], "key: a key has 1 to 498 bytes"),
-            (&[&[b'k'; 499], b"1", b"1", b"1"], "key: a key has 1 to 498 bytes"),
+            (&[b"", b"1", b"1", b"1"], "key: a key has 1 to 505 bytes"),
+            (&[&[b'k'; 506], b"1", b"1", b"1"], "key: a key has 1 to 505 bytes"),
             (&[b"\xff", b"1", b"1", b"1"], "key: it must be UTF-8"),
             (&[b"user", b"-1", b"1", b"1"], "max_burst: "),
             (&[b"user", b"4294967296", b"1", b"1"], "max_burst: "),

@@ -1,0 +1,105 @@
+//! Policies that are stored, orders by hand, and the list.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::{need, wait_until};
+
+use super::Caller;
+use crate::support::{ADMIN_KEY, Backend, Call, SOON, Setup, each_backend};
+
+each_backend! {
+    a_stored_policy_wins_and_survives_a_restart
+    gates_are_listed_by_name_in_pages
+}
+
+fn a_stored_policy_wins_and_survives_a_restart(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    let caller = Caller::with_key(&tidegate, ADMIN_KEY);
+    let policy =
+        json!({"rate": {"limit": 2, "window": "1h", "algorithm": "sliding_log", "fallback": "local"}, "lease": "5m"});
+    let stored = caller.put("/v1/gates/api/policy", policy.clone()).expect(200);
+    assert_eq!((&stored["policy"], &stored["policy_source"]), (&policy, &json!("stored")), "{stored}");
+    // What an operator wrote in one place holds for callers that bring their own.
+    let generous = json!({"policy": {"rate": {"limit": 1000, "window": "1s"}}});
+    let entered = caller.enter("api", generous.clone());
+    assert_eq!((&entered["policy"], &entered["lease_ms"]), (&json!("stored"), &json!(300_000)), "{entered}");
+    caller.pass("api", generous.clone());
+    assert_eq!(caller.enter("api", generous.clone())["refused_by"], "rate");
+    let problem = caller.put("/v1/gates/api/policy", json!({"rate": {"limit": 0, "window": "1s"}}));
+    assert_eq!(problem.expect_problem(422, "invalid_field")["field"], "rate.limit");
+
+    let tidegate = tidegate.stop().succeeded().again().start();
+    let caller = Caller::with_key(&tidegate, ADMIN_KEY);
+    assert_eq!(caller.look("api")["policy"], policy);
+    assert_eq!(caller.send(Call::new("DELETE", "/v1/gates/api/policy")).status, 204);
+    assert_eq!(caller.look("api")["policy_source"], "default");
+    assert_eq!(caller.enter("api", generous)["policy"], "given");
+}
+
+fn gates_are_listed_by_name_in_pages(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    let caller = Caller::with_key(&tidegate, ADMIN_KEY);
+    for target in ["c", "a", "b"] {
+        caller.pass(target, json!({}));
+    }
+    caller.put("/v1/gates/d/policy", json!({"circuit": {}})).expect(200);
+    let names = |path: &str| {
+        let page = caller.get(path).expect(200);
+        let names: Vec<String> =
+            page["data"].as_array().unwrap().iter().map(|gate| gate["target"].as_str().unwrap().to_owned()).collect();
+        (names.join(""), page["next"].as_str().map(str::to_owned))
+    };
+    wait_until(SOON, "every use to be noted", || names("/v1/gates").0 == "abcd");
+    assert_eq!(names("/v1/gates?limit=2"), ("ab".to_owned(), Some("b".to_owned())));
+    assert_eq!(names("/v1/gates?limit=2&after=b"), ("cd".to_owned(), None));
+    caller.get("/v1/gates?limit=0").expect_problem(422, "invalid_field");
+}
+
+#[test]
+fn an_order_by_hand_holds_for_its_time_and_ends_by_itself() {
+    let tidegate = Setup::serve().start();
+    let caller = Caller::new(&tidegate);
+    let order = |body| caller.put("/v1/gates/api/override", body);
+    let forced = order(json!({"state": "open", "for": "1s"})).expect(200);
+    assert_eq!(forced["circuit"]["state"], "forced_open", "{forced}");
+    let refused = caller.enter("api", json!({}));
+    assert_eq!(refused["refused_by"], "circuit", "{refused}");
+    wait_until(SOON, "the order to end", || caller.enter("api", json!({})).get("pass").is_some());
+
+    order(json!({"state": "closed"})).expect(200);
+    for _ in 0..10 {
+        let pass = caller.pass("api", json!({}));
+        caller.exit("api", &pass, "failure").expect(200);
+    }
+    caller.pass("api", json!({}));
+    let automatic = order(json!({"state": "automatic"})).expect(200);
+    assert_eq!(automatic["circuit"]["state"], "closed", "{automatic}");
+
+    for (body, field) in [
+        (json!({"state": "ajar"}), "state"),
+        (json!({"state": "open", "for": "0s"}), "for"),
+        (json!({"state": "open", "for": "31days"}), "for"),
+        (json!({"state": "open", "until": "x"}), "until"),
+    ] {
+        assert_eq!(order(body).expect_problem(422, "invalid_field")["field"], field);
+    }
+    caller.put("/v1/gates/bare/policy", json!({})).expect(200);
+    caller.put("/v1/gates/bare/override", json!({"state": "open"})).expect_problem(409, "no_circuit");
+}
+
+#[test]
+fn every_replica_follows_a_policy_within_a_second() {
+    let postgres = need!(testkit::postgres());
+    let start = || Setup::locked().env("DATABASE_URL", &postgres.url()).start();
+    let (here, there) = (start(), start());
+    let [at, elsewhere] = [&here, &there].map(|replica| Caller::with_key(replica, ADMIN_KEY));
+    at.put("/v1/gates/api/policy", json!({"concurrency": {"limit": 7}})).expect(200);
+    wait_until(Duration::from_millis(1500), "the other to follow", || {
+        elsewhere.look("api")["policy"]["concurrency"]["limit"] == 7
+    });
+    at.send(Call::new("DELETE", "/v1/gates/api/policy"));
+    wait_until(Duration::from_millis(1500), "the other to follow", || {
+        elsewhere.look("api")["policy_source"] == "default"
+    });
+}

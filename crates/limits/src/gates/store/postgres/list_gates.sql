@@ -1,0 +1,2 @@
+SELECT target, policy, created_at, used_at FROM gates
+WHERE tenant_id = $1 AND ($2::text IS NULL OR target > $2) ORDER BY target LIMIT $3

@@ -1,0 +1,1 @@
+UPDATE gate_version SET version = version + 1 RETURNING version
