@@ -39,7 +39,7 @@ pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MI
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Tidegate", description = "Rate, concurrency, circuit and budget of everything you call, once for the whole fleet."),
-    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "jobs", description = "Replay, cancel and purge in the background"), (name = "limits", description = "Limits"), (name = "gates", description = "Gates: rate, circuit and concurrency of what you call"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
+    tags((name = "events", description = "Events"), (name = "subscriptions", description = "Subscriptions"), (name = "deliveries", description = "Deliveries"), (name = "rejected", description = "Records of the topic that could not become events"), (name = "jobs", description = "Replay, cancel and purge in the background"), (name = "limits", description = "Limits"), (name = "gates", description = "Gates: rate, circuit and concurrency of what you call"), (name = "admin", description = "Tenants, keys, audit"), (name = "health", description = "Health")),
     components(schemas(Problem)),
     modifiers(&Keys)
 )]

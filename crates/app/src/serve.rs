@@ -18,14 +18,14 @@ use platform::{
 use rustix::process::Resource;
 use tenancy::{MasterKeyError, Tenancy, config::Doors, vault::Vault};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
 };
 
 use crate::{
     api,
     command::connect,
-    config::{Config, Remote, Role},
+    config::{Config, Role},
 };
 
 /// What of a role is in this version. The others are accepted, so that a deployment can name them already.
@@ -42,7 +42,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let dispatch = start_dispatch(config, &database, vault.clone(), &shared, &tasks).await?;
     let limits = start_limits(config, &database, &shared, &tasks).await?;
     let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
-    let health = health(config, &database, &shared, &tasks);
+    let health = health(config, &database, &shared, &dispatch, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
     let roles = api::Roles { dispatch, limits, gates };
@@ -132,6 +132,7 @@ async fn start_dispatch(
         gate: Gate::new(shared),
         client: HttpClient::new(client),
         allow_private: is_dev,
+        kafka: config.kafka.clone(),
         is_worker: config.roles.contains(&Role::Worker),
     };
     Dispatch::start(config.dispatch.clone(), parts, tasks).await.context("dispatch could not start")
@@ -190,7 +191,7 @@ fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy,
     }
 }
 
-fn health(config: &Config, database: &Database, shared: &Backend, tasks: &Tasks) -> Health {
+fn health(config: &Config, database: &Database, shared: &Backend, dispatch: &Dispatch, tasks: &Tasks) -> Health {
     let database = database.clone();
     let mut health = Health::builder().required("database", move || {
         let database = database.clone();
@@ -206,20 +207,16 @@ fn health(config: &Config, database: &Database, shared: &Backend, tasks: &Tasks)
                 }
             });
     }
-    if let Some(brokers) = config.kafka.clone() {
-        health = health.optional("kafka", move || reachable(brokers.clone()));
+    if let Some(kafka) = dispatch.kafka().cloned() {
+        // A replica that takes events in cannot do so without Kafka, unless they may queue in the database meanwhile.
+        let is_required = config.roles.contains(&Role::Api) && !kafka.falls_back();
+        let check = move || {
+            let is_away = kafka.is_away();
+            async move { if is_away { Err("Kafka does not answer".to_owned()) } else { Ok(()) } }
+        };
+        health = if is_required { health.required("kafka", check) } else { health.optional("kafka", check) };
     }
     health.build(tasks.leaving().clone())
-}
-
-/// One of the addresses takes a connection.
-async fn reachable(remotes: Vec<Remote>) -> Result<(), String> {
-    for Remote(address) in &remotes {
-        if TcpStream::connect(address).await.is_ok() {
-            return Ok(());
-        }
-    }
-    Err("no connection".to_owned())
 }
 
 fn announce(config: &Config) {

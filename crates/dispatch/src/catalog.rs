@@ -115,6 +115,11 @@ impl Catalog {
         Catalog { inner: Arc::new(inner) }
     }
 
+    /// Of the newest change that is known here.
+    pub fn version(&self) -> i64 {
+        self.inner.version.load(Relaxed)
+    }
+
     /// The subscriptions that take events, also for later, and whose globs match, before any filter.
     pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
         if let Some(tenant) = self.inner.tenants.read().get(tenant) {

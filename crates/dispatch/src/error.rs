@@ -21,6 +21,16 @@ pub enum Error {
         "another worker delivers from {0} already: stop it, or set database.url to a PostgreSQL, which serves any number of workers"
     )]
     SecondWorker(PathBuf),
+    #[cfg(feature = "kafka")]
+    #[error("Kafka failed")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    #[cfg(not(feature = "kafka"))]
+    #[error("this binary was built without Kafka")]
+    NoKafka,
+    #[error("Kafka does not take events right now")]
+    KafkaAway,
+    #[error("the brokers take no record as large as this event")]
+    TooLargeForKafka,
     #[error("the batch it was in failed: {0}")]
     Batch(Arc<Error>),
     #[error("too much waits to be written")]
@@ -35,7 +45,7 @@ impl Error {
         match self {
             Error::Database(error) => error.is_transient(),
             Error::Batch(error) => error.is_transient(),
-            Error::Busy => true,
+            Error::Busy | Error::KafkaAway => true,
             _ => false,
         }
     }
@@ -60,6 +70,18 @@ impl From<Error> for Problem {
             }
             Error::Busy => Problem::unavailable("busy", "too many events wait to be written; try again", 1),
             Error::Closed => Problem::unavailable("shutting_down", "this replica is shutting down; try another", 1),
+            Error::KafkaAway => {
+                Problem::unavailable("kafka_unavailable", "Kafka does not take events right now; try again", 1)
+            }
+            Error::TooLargeForKafka => Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "event_too_large",
+                "the event is larger than a record of the topic may be: send less, or raise its max.message.bytes",
+            ),
+            #[cfg(feature = "kafka")]
+            Error::Kafka(_) => Problem::internal(&error),
+            #[cfg(not(feature = "kafka"))]
+            Error::NoKafka => Problem::internal(&error),
             Error::Batch(_) | Error::Vault(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),
         }
     }

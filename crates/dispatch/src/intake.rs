@@ -20,9 +20,10 @@ use crate::{
     config::Config,
     delivery::{Document, EventType, MessageId},
     error::Error,
+    kafka::{Outgoing, Producer},
     metrics as names,
     model::{Event, Ordering},
-    store::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Store},
+    store::{Accepted, Claimed, KnownEvent, Lease, NewDelivery, NewEvent, Store},
     worker::Worker,
 };
 
@@ -34,6 +35,9 @@ const DEEPEST: usize = 120;
 const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an id may take to be looked up before Kafka is told of the event all the same.
+const LOOK_UP: Duration = Duration::from_millis(250);
 
 /// A part of [`MOST_MEMORY`], given back when dropped.
 pub type Memory = OwnedSemaphorePermit;
@@ -69,6 +73,15 @@ pub struct Intake {
     max_event: usize,
     /// In KiB.
     memory: Arc<Semaphore>,
+    /// Events go there first, where there is one.
+    kafka: Option<Kafka>,
+}
+
+/// The way into Kafka, and the ids that are known already.
+#[derive(Clone)]
+struct Kafka {
+    producer: Producer,
+    known: Batcher<(Arc<str>, String), Option<KnownEvent>>,
 }
 
 impl Intake {
@@ -78,13 +91,19 @@ impl Intake {
         worker: Option<Worker>,
         lease: Lease,
         config: &Config,
+        producer: Option<Producer>,
         tasks: &Tasks,
     ) -> Self {
+        let kafka = producer.map(|producer| {
+            let store = store.clone();
+            let find = move |keys: Vec<_>| find(store.clone(), keys);
+            Kafka { producer, known: Batcher::start(tasks, "known ids", 1000, 4, find) }
+        });
         let for_writes = worker.clone();
         let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
         let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
         let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
-        Intake { catalog, worker, batcher, max_event: config.max_event, memory }
+        Intake { catalog, worker, batcher, max_event: config.max_event, memory, kafka }
     }
 
     /// Sets memory aside for so many bytes of a request.
@@ -100,7 +119,47 @@ impl Intake {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
             return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
         }
-        self.accept_event(tenant, parse_json(body)?, None).await
+        let event = parse_json(body)?;
+        match &self.kafka {
+            Some(kafka) => self.accept_into(kafka, tenant, event, body.trim_ascii()).await,
+            None => self.accept_event(tenant, event, None).await,
+        }
+    }
+
+    /// Into Kafka, byte for byte. A worker finds its subscriptions.
+    async fn accept_into(
+        &self,
+        kafka: &Kafka,
+        tenant: &Arc<str>,
+        event: EventIn,
+        body: &[u8],
+    ) -> Result<Event, Problem> {
+        check(&event)?;
+        let is_given = event.id.is_some();
+        if is_given && let Some(known) = kafka.find(tenant, &event).await {
+            let is_same = known.hash == hash(&event);
+            let accepted = if is_same { Accepted::Repeat { at: known.at } } else { Accepted::Conflict };
+            return answer(accepted, event, None);
+        }
+        let event = EventIn { id: Some(event.id.unwrap_or_else(|| id::new("evt"))), ..event };
+        let id = event.id.as_deref().unwrap_or_default();
+        let record = Outgoing {
+            tenant,
+            key: event.ordering_key.as_deref().unwrap_or(id),
+            id: (!is_given).then_some(id),
+            value: body,
+            catalog_version: self.catalog.version(),
+            traceparent: platform::telemetry::traceparent(),
+        };
+        match kafka.producer.send(&record).await {
+            Ok(at) => answer(Accepted::New { at }, event, None),
+            Err(Error::KafkaAway) if kafka.producer.falls_back() => {
+                metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
+                let accepted = self.accept_event(tenant, event, None).await?;
+                Ok(Event { queued_in: Some("database"), ..accepted })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The same for an event that is read already; `only` names the one subscription it is for, whatever its globs say.
@@ -112,47 +171,23 @@ impl Intake {
     ) -> Result<Event, Problem> {
         let (new, data) = self.prepare(tenant, event, only)?;
         let (source, ordering_key, deliver_at) = (new.source.clone(), new.ordering_key.clone(), new.deliver_at);
-        let (id, event_type, uid) = (new.id.clone(), new.event_type.clone(), new.uid.clone());
+        let (id, event_type, uid) = (Some(new.id.clone()), new.event_type.clone(), new.uid.clone());
         let accepted = self.batcher.write(new).await?;
-        metrics::counter!(names::EVENTS, "result" => result(accepted)).increment(1);
-        match accepted {
-            Accepted::New { at } | Accepted::Repeat { at } => Ok(Event {
-                id,
-                event_type,
-                data,
-                source,
-                ordering_key,
-                deliver_at,
-                status: "queued",
-                created_at: at,
-                uid,
-            }),
-            Accepted::Conflict => Err(Problem::conflict(
-                "event_conflict",
-                format!("another event has the id {id:?}: send the same event again, or a new one under a new id"),
-            )
-            .field("id")),
-        }
+        answer(accepted, EventIn { id, event_type, data, source, ordering_key, deliver_at }, Some(uid))
     }
 
-    fn prepare(
+    /// Checks an event and finds who wants it.
+    pub(crate) fn prepare(
         &self,
         tenant: &Arc<str>,
         event: EventIn,
         only: Option<Arc<Endpoint>>,
     ) -> Result<(NewEvent, Box<RawValue>), Problem> {
+        let event_type = check(&event)?;
         let hash = hash(&event);
-        let EventIn { id, event_type, data, source, ordering_key, deliver_at } = event;
-        let event_type = EventType::parse("type", &event_type).map_err(Error::from)?;
-        check_depth(data.get())?;
-        for (field, text) in [("source", &source), ("ordering_key", &ordering_key)] {
-            check_text(field, text.as_deref())?;
-        }
+        let EventIn { id, data, source, ordering_key, deliver_at, .. } = event;
         let uid = id::new("evt");
-        let id = match id {
-            Some(id) => MessageId::parse("id", &id).map(|id| id.as_str().to_owned()).map_err(Error::from)?,
-            None => uid.clone(),
-        };
+        let id = id.unwrap_or_else(|| uid.clone());
         let endpoints: Vec<Arc<Endpoint>> = match only {
             Some(endpoint) => vec![endpoint],
             None => {
@@ -174,7 +209,19 @@ impl Intake {
         let event_type = event_type.as_str().to_owned();
         let tenant = Arc::clone(tenant);
         Ok((
-            NewEvent { uid, tenant, id, event_type, source, ordering_key, deliver_at, data: bytes, hash, deliveries },
+            NewEvent {
+                uid,
+                tenant,
+                id,
+                event_type,
+                source,
+                ordering_key,
+                deliver_at,
+                data: bytes,
+                hash,
+                created_at: None,
+                deliveries,
+            },
             data,
         ))
     }
@@ -186,8 +233,67 @@ impl Intake {
     }
 }
 
+impl Kafka {
+    /// What is known by this id. A database that does not answer at once stops nobody: the worker that reads the record
+    /// looks again, and keeps a conflict as a rejected record.
+    async fn find(&self, tenant: &Arc<str>, event: &EventIn) -> Option<KnownEvent> {
+        let id = event.id.clone()?;
+        let found = tokio::time::timeout(LOOK_UP, self.known.write((Arc::clone(tenant), id))).await;
+        match found {
+            Ok(Ok(known)) => known,
+            Ok(Err(_)) | Err(_) => {
+                metrics::counter!(names::IDS_NOT_CHECKED).increment(1);
+                None
+            }
+        }
+    }
+}
+
+async fn find(store: Store, keys: Vec<(Arc<str>, String)>) -> Result<Vec<Option<KnownEvent>>, Error> {
+    Ok(store.known_events(&keys).await?)
+}
+
+/// What the caller is told.
+fn answer(accepted: Accepted, event: EventIn, uid: Option<String>) -> Result<Event, Problem> {
+    metrics::counter!(names::EVENTS, "result" => result(accepted)).increment(1);
+    let EventIn { id, event_type, data, source, ordering_key, deliver_at } = event;
+    let id = id.unwrap_or_default();
+    match accepted {
+        Accepted::New { at } | Accepted::Repeat { at } => Ok(Event {
+            uid: uid.unwrap_or_default(),
+            id,
+            event_type,
+            data,
+            source,
+            ordering_key,
+            deliver_at,
+            status: "queued",
+            queued_in: None,
+            created_at: at,
+        }),
+        Accepted::Conflict => Err(Problem::conflict(
+            "event_conflict",
+            format!("another event has the id {id:?}: send the same event again, or a new one under a new id"),
+        )
+        .field("id")),
+    }
+}
+
+/// What every event must be, whichever way it goes.
+fn check(event: &EventIn) -> Result<EventType, Problem> {
+    let event_type = EventType::parse("type", &event.event_type).map_err(Error::from)?;
+    check_depth(event.data.get())?;
+    for (field, text) in [("source", &event.source), ("ordering_key", &event.ordering_key)] {
+        check_text(field, text.as_deref())?;
+    }
+    if let Some(id) = &event.id {
+        MessageId::parse("id", id).map_err(Error::from)?;
+    }
+    Ok(event_type)
+}
+
 /// One batch: commit, then hand over what was born leased. It runs to its end even if every caller has left.
-async fn take_in(
+pub(crate) async fn take_in(
     store: Store,
     lease: Lease,
     worker: Option<Worker>,

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`delivery`] | the rules: who receives an event, how it is signed, what follows an attempt (pure) |
 //! | [`intake`] | from a request to a durable event with its deliveries |
+//! | [`kafka`] | records into the topic, and from there to rows |
 //! | [`worker`] | claims, lanes, calls, outcomes |
 //! | [`job`] | replay, cancel and purge of many deliveries, in the background |
 //! | [`catalog`] | the subscriptions in memory, compiled |
@@ -19,6 +20,7 @@ pub mod guard;
 mod http;
 pub mod intake;
 pub mod job;
+pub mod kafka;
 mod metrics;
 pub mod model;
 pub mod store;
@@ -36,6 +38,7 @@ use self::{
     error::Error,
     intake::Intake,
     job::runner::Runner,
+    kafka::Producer,
     store::{Lease, OnlyWorker, Store},
     worker::{Deps, Worker},
 };
@@ -49,6 +52,8 @@ pub struct Parts {
     pub client: HttpClient,
     /// Dev mode: webhooks may go to private addresses.
     pub allow_private: bool,
+    /// Events go through Kafka; otherwise they queue in the database.
+    pub kafka: Option<kafka::Config>,
     /// This process delivers, and does not only take events in.
     pub is_worker: bool,
 }
@@ -64,6 +69,7 @@ struct Inner {
     store: Store,
     catalog: Catalog,
     intake: Intake,
+    producer: Option<Producer>,
     worker: Option<Worker>,
     jobs: Option<Runner>,
     gate: Gate,
@@ -74,7 +80,7 @@ struct Inner {
 impl Dispatch {
     /// Reads the subscriptions and starts the worker; fails if the database does.
     pub async fn start(config: Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
-        let Parts { database, vault, gate, client, allow_private, is_worker } = parts;
+        let Parts { database, vault, gate, client, allow_private, kafka, is_worker } = parts;
         let store = Store::new(database);
         store.prepare_days().await?;
         let catalog = Catalog::new(store.clone(), vault, allow_private);
@@ -97,9 +103,28 @@ impl Dispatch {
         let jobs = worker.clone().map(|worker| {
             Runner::start(store.clone(), catalog.clone(), worker, lease.clone(), config.poll_interval, tasks)
         });
-        let intake = Intake::start(store.clone(), catalog.clone(), worker.clone(), lease, &config, tasks);
-        let inner =
-            Inner { config, store, catalog, intake, worker, jobs, gate, allow_private, _only_worker: only_worker };
+        let producer = match &kafka {
+            Some(kafka) => Some(Producer::start(kafka.clone(), config.max_event, tasks).await?),
+            None => None,
+        };
+        let intake = Intake::start(
+            store.clone(),
+            catalog.clone(),
+            worker.clone(),
+            lease.clone(),
+            &config,
+            producer.clone(),
+            tasks,
+        );
+        #[cfg(feature = "kafka")]
+        if let (Some(kafka), Some(worker)) = (kafka, worker.clone()) {
+            let (store, catalog, intake) = (store.clone(), catalog.clone(), intake.clone());
+            let (topic, max_event) = (kafka.topic.as_str().into(), config.max_event);
+            let taking = kafka::Taking { store, catalog, intake, worker, lease, topic, max_event };
+            kafka::consume(kafka, taking, tasks)?;
+        }
+        let _only_worker = only_worker;
+        let inner = Inner { config, store, catalog, intake, producer, worker, jobs, gate, allow_private, _only_worker };
         let dispatch = Dispatch { inner: Arc::new(inner) };
         dispatch.keep_up(tasks);
         Ok(dispatch)
@@ -124,6 +149,11 @@ impl Dispatch {
                 }
             }
         });
+    }
+
+    /// Does Kafka answer? `None` where events queue in the database anyway.
+    pub fn kafka(&self) -> Option<&Producer> {
+        self.inner.producer.as_ref()
     }
 
     pub(crate) fn config(&self) -> &Config {

@@ -153,6 +153,9 @@ pub struct Event {
     /// The most urgent of its deliveries' statuses; `queued` right after intake, `unmatched` if nobody wanted it.
     #[schema(example = "delivered")]
     pub status: &'static str,
+    /// Where it waits, if that is not where events usually do: `database` while Kafka is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_in: Option<&'static str>,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,

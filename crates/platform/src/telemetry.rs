@@ -94,6 +94,14 @@ pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
     let _ = (span, headers);
 }
 
+/// The trace that the running code belongs to, as a `traceparent`; `None` where no traces are exported.
+pub fn traceparent() -> Option<String> {
+    #[cfg(feature = "otel")]
+    return otel::traceparent();
+    #[cfg(not(feature = "otel"))]
+    None
+}
+
 /// What must live as long as the process: the metrics, and the traces not sent yet.
 pub struct Telemetry {
     metrics: PrometheusHandle,

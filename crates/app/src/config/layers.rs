@@ -30,7 +30,15 @@ const SHORT_NAMES: &[(&str, &str)] = &[
 ];
 const LONG_PREFIX: &str = "TIDEGATE__";
 /// Never printed, whatever they hold.
-const SECRETS: &[&str] = &["security.admin_key", "security.master_key", "database.url", "redis.url"];
+const SECRETS: &[&str] = &[
+    "security.admin_key",
+    "security.master_key",
+    "database.url",
+    "redis.url",
+    "kafka.password",
+    "kafka.key_password",
+    "kafka.client",
+];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -134,7 +142,8 @@ impl Layers {
             text.push_str(&format!("[{section}]\n"));
             for (name, value) in keys.as_table().into_iter().flatten() {
                 let key = format!("{section}.{name}");
-                let is_hidden = SECRETS.contains(&key.as_str()) && value.as_str() != Some("");
+                let is_empty = value.as_str() == Some("") || value.as_array().is_some_and(Vec::is_empty);
+                let is_hidden = SECRETS.contains(&key.as_str()) && !is_empty;
                 let value = if is_hidden { "\"***\"".to_owned() } else { value.to_string() };
                 let source = self.sources.get(&key).map_or(String::new(), |source| format!("  # {source}"));
                 text.push_str(&format!("{name} = {value}{source}\n"));

@@ -30,7 +30,7 @@ struct File {
     security: tenancy::config::File,
     database: db::File,
     redis: RedisFile,
-    kafka: KafkaFile,
+    kafka: dispatch::kafka::config::File,
     dispatch: dispatch::config::File,
     limits: limits::config::File,
     shutdown: ShutdownFile,
@@ -60,14 +60,6 @@ struct RedisFile {
     prefix: String,
     ca_file: String,
     deadline: Span,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KafkaFile {
-    brokers: Vec<String>,
-    topic: String,
-    consumer_group: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -105,7 +97,7 @@ pub(crate) struct Config {
     pub security: tenancy::config::Config,
     pub database: db::Config,
     pub redis: Option<Redis>,
-    pub kafka: Option<Vec<Remote>>,
+    pub kafka: Option<dispatch::kafka::Config>,
     pub dispatch: dispatch::Config,
     pub limits: limits::Config,
     pub shutdown: Shutdown,
@@ -125,10 +117,6 @@ pub(crate) struct Resp {
     pub addr: SocketAddr,
     pub limits: limits::resp::Limits,
 }
-
-/// A server of someone else's, by host and port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remote(pub String);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shutdown {
@@ -170,15 +158,22 @@ impl TryFrom<File> for Config {
                 "name the folder that SQLite's file goes into, such as \"data\"",
             ));
         }
+        let database = db::Config::new(&database, &server.data_dir)?;
+        let machine = rustix::system::uname();
+        let around = dispatch::kafka::config::Surroundings {
+            is_postgres: matches!(database, db::Config::Postgres(_)),
+            host: &machine.nodename().to_string_lossy(),
+            port: addr.port(),
+        };
         Ok(Config {
             addr,
             ops_addr,
             http,
             resp,
             security: tenancy::config::Config::new(&security, &listeners, &server.data_dir)?,
-            database: db::Config::new(&database, &server.data_dir)?,
+            database,
             redis: checked_redis(&redis)?,
-            kafka: kafka_remotes(&kafka)?,
+            kafka: dispatch::kafka::Config::new(kafka, &around)?,
             dispatch: dispatch.try_into()?,
             limits: limits.try_into()?,
             roles: server.roles,
@@ -269,35 +264,6 @@ fn checked_redis(file: &RedisFile) -> Result<Option<Redis>, Invalid> {
     }
     let deadline = file.deadline.within("redis.deadline", Duration::from_millis(1), Duration::from_secs(10))?;
     Ok(Some(Redis { server, fallback: gate::fallback::Config { deadline, ..gate::fallback::Config::default() } }))
-}
-
-fn kafka_remotes(file: &KafkaFile) -> Result<Option<Vec<Remote>>, Invalid> {
-    if file.brokers.is_empty() {
-        return Ok(None);
-    }
-    for (key, value) in [("kafka.topic", &file.topic), ("kafka.consumer_group", &file.consumer_group)] {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if value.is_empty() || value.len() > 249 || !value.chars().all(is_name) {
-            return Err(Invalid::new(
-                key,
-                format!("{value:?} is not a Kafka name: use letters, digits, '.', '_' and '-'"),
-            ));
-        }
-    }
-    file.brokers.iter().map(|broker| remote("kafka.brokers", broker, 9092)).collect::<Result<_, _>>().map(Some)
-}
-
-fn remote(key: &str, text: &str, default_port: u16) -> Result<Remote, Invalid> {
-    let wrong = || Invalid::new(key, format!("{text:?} is not a host and port: write them as \"host:{default_port}\""));
-    let bare_v6 = text.starts_with('[') && text.ends_with(']');
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !bare_v6 => (host, port.parse().map_err(|_| wrong())?),
-        _ => (text, default_port),
-    };
-    if host.is_empty() || port == 0 || host.contains(['/', ' ', '@']) {
-        return Err(wrong());
-    }
-    Ok(Remote(format!("{host}:{port}")))
 }
 
 /// The database alone, for commands that never listen.

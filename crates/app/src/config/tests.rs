@@ -122,8 +122,20 @@ fn an_empty_variable_means_not_set() {
 
 #[test]
 fn brokers_are_hosts_and_ports_and_redis_comes_in_four_forms() {
-    let config = environment(&[("KAFKA_BROKERS", "a, [::1]:9093")]).unwrap();
-    assert_eq!(config.kafka, Some(vec![Remote("a:9092".to_owned()), Remote("[::1]:9093".to_owned())]));
+    let postgres = ("DATABASE_URL", "postgres://u@h/d");
+    let kafka = |variables: &[(&str, &str)]| environment(variables).map(|config| config.kafka.unwrap());
+    let read = kafka(&[postgres, ("KAFKA_BROKERS", "a, [::1]:9093"), ("TIDEGATE__KAFKA__INSTANCE_ID", "auto")]);
+    if cfg!(feature = "kafka") {
+        let config = read.unwrap();
+        assert_eq!((config.brokers.as_str(), config.partitions), ("a:9092,[::1]:9093", 12));
+        assert!(config.instance_id.is_some_and(|id| id.starts_with("tidegate-") && id.ends_with("-8080")));
+        let error = mistake(environment(&[("KAFKA_BROKERS", "a")]));
+        assert!(error.contains("KAFKA_BROKERS") && error.contains("set database.url (DATABASE_URL)"), "{error}");
+        let error = mistake(environment(&[postgres, ("KAFKA_BROKERS", "a"), ("TIDEGATE__KAFKA__CLIENT", "x")]));
+        assert!(error.contains("kafka.client") && error.contains("name=value"), "{error}");
+    } else {
+        assert!(read.is_err_and(|error| error.to_string().contains("built without Kafka")));
+    }
     for url in ["redis://:p%40ss@x:1/2", "rediss://u:p@x", "redis+sentinel://a,b/main", "redis+cluster://a:1,b:2"] {
         assert_eq!(environment(&[("REDIS_URL", url)]).unwrap().redis.unwrap().server.url, url);
     }

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use testkit::{need, wait_until};
 
-use crate::support::{Call, Port, SOON, Setup, Tidegate};
+use crate::support::{Call, MASTER_KEY, Port, SOON, Setup, Tidegate};
 
 /// The report and its HTTP status.
 fn ready(tidegate: &Tidegate) -> (u16, Value) {
@@ -41,10 +41,12 @@ fn readiness_lists_each_dependency_with_its_duration() {
         .env("DATABASE_URL", &postgres.url())
         .env("REDIS_URL", &redis.url())
         .env("KAFKA_BROKERS", &kafka.brokers())
+        .env("KAFKA_TOPIC", kafka.topic())
+        .env("KAFKA_CONSUMER_GROUP", kafka.topic())
         .start();
     let (status, report) = ready(&tidegate);
     assert_eq!((status, report["status"].as_str()), (200, Some("ready")), "{report}");
-    for (name, is_required) in [("database", true), ("redis", false), ("kafka", false)] {
+    for (name, is_required) in [("database", true), ("redis", false), ("kafka", true)] {
         let dependency = dependency(&report, name);
         assert_eq!((&dependency["ok"], &dependency["required"]), (&true.into(), &is_required.into()), "{report}");
         assert!(dependency["duration_ms"].as_f64().is_some_and(|ms| ms < 2000.0), "{report}");
@@ -118,7 +120,18 @@ fn a_lost_redis_is_degraded_and_no_reason_to_leave() {
 fn it_starts_without_redis_and_kafka_and_says_so() {
     let nobody = Port::reserve().addr().to_string();
     let redis = format!("redis://:canary@{nobody}/");
-    let tidegate = Setup::serve().env("REDIS_URL", &redis).env("KAFKA_BROKERS", &nobody).start();
+    let postgres = need!(testkit::postgres());
+    let setup = || {
+        let setup = Setup::serve().env("REDIS_URL", &redis).env("DATABASE_URL", &postgres.url());
+        setup.env("KAFKA_BROKERS", &nobody).env("TIDEGATE_MASTER_KEY", MASTER_KEY)
+    };
+    let refusing = setup().spawn();
+    wait_until(SOON, "an answer", || Call::get("/health/ready").try_to(refusing.addr()).is_ok());
+    let report = wait_for_status(&refusing, 503, "not_ready");
+    assert_eq!(dependency(&report, "kafka")["required"], true, "{report}");
+    let report = wait_for_status(&setup().env("TIDEGATE__SERVER__ROLES", "worker").start(), 200, "degraded");
+    assert_eq!(dependency(&report, "kafka")["required"], false, "{report}");
+    let tidegate = setup().env("TIDEGATE__KAFKA__WHEN_AWAY", "database").start();
     let report = wait_for_status(&tidegate, 200, "degraded");
     for name in ["redis", "kafka"] {
         assert_eq!(dependency(&report, name)["ok"], false, "{report}");

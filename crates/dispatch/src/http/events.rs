@@ -69,6 +69,9 @@ enum BatchItem {
 struct ItemAccepted {
     id: String,
     status: &'static str,
+    /// `database` while Kafka is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued_in: Option<&'static str>,
 }
 
 /// Send events in
@@ -137,8 +140,8 @@ async fn many(
         let (intake, tenant) = (intake.clone(), Arc::clone(&tenant));
         async move {
             let (item, _memory): (Bytes, Memory) = item?;
-            let Event { id, status, .. } = intake.accept(&tenant, &item).await?;
-            Ok(ItemAccepted { id, status })
+            let Event { id, status, queued_in, .. } = intake.accept(&tenant, &item).await?;
+            Ok(ItemAccepted { id, status, queued_in })
         }
     });
     let results: Vec<Result<ItemAccepted, Problem>> = accepting.buffered(AT_ONCE).collect().await;

@@ -4,6 +4,7 @@ mod deliveries;
 mod events;
 mod jobs;
 mod operate;
+mod rejected;
 mod subscriptions;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -18,6 +19,8 @@ pub fn routes() -> OpenApiRouter<Dispatch> {
         .merge(operate::routes())
         .routes(routes!(subscriptions::create, subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
+        .routes(routes!(rejected::list))
+        .routes(routes!(rejected::get, rejected::delete))
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::attempts))

@@ -7,6 +7,7 @@ pub mod jobs;
 mod only_worker;
 mod postgres;
 pub mod records;
+pub mod rejected;
 mod sqlite;
 pub mod sweep;
 #[cfg(test)]
@@ -28,10 +29,12 @@ pub const MIGRATIONS: Migrations = Migrations {
     sqlite: &[
         ("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/sqlite/V2__jobs.sql")),
+        ("V3__rejected", include_str!("../../migrations/sqlite/V3__rejected.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/postgres/V2__jobs.sql")),
+        ("V3__rejected", include_str!("../../migrations/postgres/V3__rejected.sql")),
     ],
 };
 
@@ -50,6 +53,8 @@ pub struct NewEvent {
     pub data: Bytes,
     /// Of everything the caller sent.
     pub hash: [u8; 32],
+    /// When it was accepted, if that was not now: Kafka had it first.
+    pub created_at: Option<OffsetDateTime>,
     pub deliveries: Vec<NewDelivery>,
 }
 
@@ -75,6 +80,13 @@ pub enum Accepted {
     },
     /// Another event has this id.
     Conflict,
+}
+
+/// What tells a repeat of a known event from a conflict, and when it was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownEvent {
+    pub hash: Vec<u8>,
+    pub at: OffsetDateTime,
 }
 
 /// Who holds a delivery, and for how long. Longer than any attempt can take.
@@ -142,6 +154,14 @@ impl Store {
         match &self.database {
             Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
             Database::Postgres(database) => postgres::take_in(database, &events, lease).await,
+        }
+    }
+
+    /// Events that are known by these tenants and ids: hash and time.
+    pub async fn known_events(&self, keys: &[(Arc<str>, String)]) -> Result<Vec<Option<KnownEvent>>, Error> {
+        match &self.database {
+            Database::Sqlite(database) => sqlite::known_events(database, keys.to_vec()).await,
+            Database::Postgres(database) => postgres::known_events(database, keys).await,
         }
     }
 

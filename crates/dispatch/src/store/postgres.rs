@@ -7,7 +7,7 @@ use platform::db::{Error, postgres::Postgres};
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 
-use super::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Record, milliseconds};
+use super::{Accepted, Claimed, KnownEvent, Lease, NewDelivery, NewEvent, Record, milliseconds};
 
 pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Lease) -> Result<Vec<Accepted>, Error> {
     // Two batches with the same ids must take their locks in one order. The first of two equal ids in a batch wins.
@@ -52,9 +52,13 @@ async fn insert_events(
     let sources = column(events, |event| event.source.as_deref());
     let ordering_keys = column(events, |event| event.ordering_key.as_deref());
     let deliver_ats = column(events, |event| event.deliver_at);
+    let created_ats = column(events, |event| event.created_at);
     let data = column(events, |event| std::str::from_utf8(&event.data).unwrap_or_default());
     let rows = transaction
-        .query(&statement, &[&tenants, &ids, &uids, &hashes, &types, &sources, &ordering_keys, &deliver_ats, &data])
+        .query(
+            &statement,
+            &[&tenants, &ids, &uids, &hashes, &types, &sources, &ordering_keys, &deliver_ats, &data, &created_ats],
+        )
         .await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
@@ -96,6 +100,23 @@ async fn find_events(
         ((row.get(0), row.get(1)), (row.get(2), at.unwrap_or(OffsetDateTime::UNIX_EPOCH)))
     });
     Ok(known.collect())
+}
+
+pub(super) async fn known_events(
+    database: &Postgres,
+    keys: &[(Arc<str>, String)],
+) -> Result<Vec<Option<KnownEvent>>, Error> {
+    let client = database.client().await?;
+    let statement = client.prepare_cached(include_str!("postgres/find_events.sql")).await?;
+    let (tenants, ids) = (column(keys, |(tenant, _)| &**tenant), column(keys, |(_, id)| id.as_str()));
+    let rows = client.query(&statement, &[&tenants, &ids]).await?;
+    let mut known: HashMap<(&str, &str), KnownEvent> = HashMap::new();
+    for row in &rows {
+        let at: Option<OffsetDateTime> = row.get(3);
+        let event = KnownEvent { hash: row.get(2), at: at.unwrap_or(OffsetDateTime::UNIX_EPOCH) };
+        known.insert((row.get(0), row.get(1)), event);
+    }
+    Ok(keys.iter().map(|(tenant, id)| known.get(&(&**tenant, id.as_str())).cloned()).collect())
 }
 
 fn column<'a, T, V>(rows: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {

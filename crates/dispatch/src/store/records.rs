@@ -320,6 +320,7 @@ fn event(row: &Row) -> Event {
         ordering_key: row.optional_text("ordering_key"),
         deliver_at: row.optional_time("deliver_at"),
         status: "queued",
+        queued_in: None,
         created_at: row.time("created_at"),
         uid: row.text("uid"),
     }

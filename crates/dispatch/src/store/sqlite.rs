@@ -1,13 +1,13 @@
 //! The hot path on SQLite: a loop of prepared statements inside the writer's group commit.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use platform::db::{Error, sqlite::Sqlite};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use time::OffsetDateTime;
 
-use super::{Accepted, Claimed, Lease, NewEvent, Record, milliseconds};
+use super::{Accepted, Claimed, KnownEvent, Lease, NewEvent, Record, milliseconds};
 
 pub(super) async fn take_in(database: &Sqlite, events: Vec<NewEvent>, lease: Lease) -> Result<Vec<Accepted>, Error> {
     database.write(move |connection| events.iter().map(|event| insert(connection, event, &lease)).collect()).await
@@ -27,6 +27,7 @@ fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -> rusqlite:
                 event.deliver_at.map(to_ms),
                 text(&event.data),
                 event.hash,
+                event.created_at.map(to_ms),
             ],
             |row| row.get(0).map(from_ms),
         )
@@ -55,6 +56,22 @@ fn known(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Accepted
         let at = from_ms(row.get(1)?);
         Ok(if is_same { Accepted::Repeat { at } } else { Accepted::Conflict })
     })
+}
+
+pub(super) async fn known_events(
+    database: &Sqlite,
+    keys: Vec<(Arc<str>, String)>,
+) -> Result<Vec<Option<KnownEvent>>, Error> {
+    database
+        .read(move |connection| {
+            let mut find = connection.prepare_cached(include_str!("sqlite/find_event.sql"))?;
+            let mut known = |tenant: &str, id: &str| {
+                let row = |row: &Row<'_>| Ok(KnownEvent { hash: row.get(0)?, at: from_ms(row.get(1)?) });
+                find.query_row(params![tenant, id], row).optional()
+            };
+            keys.iter().map(|(tenant, id)| known(tenant, id)).collect()
+        })
+        .await
 }
 
 pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Vec<Claimed>, Error> {

@@ -47,6 +47,7 @@ pub(in crate::store) fn event(id: &str, deliveries: usize) -> NewEvent {
         deliver_at: None,
         data: Bytes::from_static(b"{\"n\":1}"),
         hash: [1; 32],
+        created_at: None,
         deliveries: (0..deliveries).map(delivery).collect(),
     }
 }

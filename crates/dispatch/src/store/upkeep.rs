@@ -31,6 +31,7 @@ impl Store {
 
     /// Ends what is older than `retention`. Returns how many partitions, or rows, went.
     pub async fn forget(&self, retention: Duration) -> Result<u64, Error> {
+        self.forget_rejected(retention).await?;
         match &self.database {
             Database::Postgres(postgres) => drop_partitions(postgres, retention).await,
             Database::Sqlite(sqlite) => delete_old_rows(sqlite, retention).await,

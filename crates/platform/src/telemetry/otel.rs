@@ -1,5 +1,7 @@
 //! Trace export over OTLP gRPC, and the trace context that callers send.
 
+use std::collections::HashMap;
+
 use axum::http::HeaderMap;
 use opentelemetry::{
     propagation::{Extractor, TextMapPropagator},
@@ -35,6 +37,12 @@ pub(super) fn follow(span: &tracing::Span, headers: &HeaderMap) {
         // It fails only when no exporter is set up, and then there is nothing to follow.
         drop(span.set_parent(TraceContextPropagator::new().extract(&Headers(headers))));
     }
+}
+
+pub(super) fn traceparent() -> Option<String> {
+    let mut carrier = HashMap::new();
+    TraceContextPropagator::new().inject_context(&tracing::Span::current().context(), &mut carrier);
+    carrier.remove("traceparent")
 }
 
 struct Headers<'a>(&'a HeaderMap);

@@ -1,0 +1,188 @@
+//! What producer and consumer share: settings, librdkafka's voice, and the topic.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rdkafka::{
+    ClientConfig, ClientContext,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    config::RDKafkaLogLevel,
+    error::{KafkaError, RDKafkaErrorCode},
+    producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext},
+};
+
+use super::config::{Compression, Config, GroupProtocol};
+
+/// For one question to the brokers.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Of the envelope around an event's bytes, generously.
+const ENVELOPE: usize = 64 << 10;
+
+/// Settings of every client.
+fn base(config: &Config) -> ClientConfig {
+    let mut client = ClientConfig::new();
+    client
+        .set("bootstrap.servers", &config.brokers)
+        .set("client.id", "tidegate")
+        // A broker that comes back is noticed at once, not after ten seconds.
+        .set("reconnect.backoff.ms", "50")
+        .set("reconnect.backoff.max.ms", "500")
+        .set("socket.keepalive.enable", "true")
+        .set("topic.metadata.refresh.interval.ms", "30000")
+        .set_log_level(RDKafkaLogLevel::Info);
+    for (name, value) in &config.client {
+        client.set(name, value.expose());
+    }
+    client
+}
+
+/// Idempotent and acknowledged by all in-sync replicas. The operator's own settings come first, so these always hold.
+pub(super) fn producer(config: &Config, max_event: usize) -> ClientConfig {
+    let compression = match config.compression {
+        Compression::None => "none",
+        Compression::Lz4 => "lz4",
+        Compression::Gzip => "gzip",
+        Compression::Snappy => "snappy",
+        Compression::Zstd => "zstd",
+    };
+    let mut client = base(config);
+    let set_unless = |client: &mut ClientConfig, name: &str, value: String| {
+        if !config.client.contains_key(name) {
+            client.set(name, value);
+        }
+    };
+    set_unless(&mut client, "batch.size", (128 << 10).to_string());
+    set_unless(&mut client, "batch.num.messages", "10000".to_owned());
+    set_unless(&mut client, "queue.buffering.max.messages", "200000".to_owned());
+    set_unless(&mut client, "queue.buffering.max.kbytes", (128 << 10).to_string());
+    set_unless(&mut client, "message.max.bytes", (max_event + ENVELOPE).max(1_000_000).to_string());
+    // As Kafka's own clients do it, so that theirs and ours put a key into the same partition.
+    set_unless(&mut client, "partitioner", "murmur2_random".to_owned());
+    client
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", (config.linger.as_micros() as f64 / 1000.0).to_string())
+        .set("compression.codec", compression)
+        .set("message.timeout.ms", config.delivery_timeout.as_millis().to_string());
+    client
+}
+
+/// Offsets are committed by hand, after the rows are written; a new group begins with the oldest record.
+pub(super) fn consumer(config: &Config) -> ClientConfig {
+    let mut client = base(config);
+    client
+        .set("group.id", &config.group)
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "earliest")
+        .set("enable.partition.eof", "false")
+        .set("allow.auto.create.topics", "false")
+        .set("fetch.wait.max.ms", "100")
+        .set("fetch.error.backoff.ms", "100")
+        .set("queued.max.messages.kbytes", (16 << 10).to_string())
+        .set("statistics.interval.ms", "1000");
+    match config.group_protocol {
+        GroupProtocol::Consumer => client.set("group.protocol", "consumer"),
+        GroupProtocol::Classic => client
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", config.session_timeout.as_millis().to_string())
+            .set("heartbeat.interval.ms", (config.session_timeout.as_millis() / 12).clamp(100, 3000).to_string()),
+    };
+    if let Some(instance) = &config.instance_id {
+        client.set("group.instance.id", instance);
+    }
+    for (name, value) in &config.client {
+        client.set(name, value.expose());
+    }
+    client
+}
+
+/// Makes the topic where it is missing, and looks at it. Blocks; returns how many partitions it has.
+pub(super) fn prepare_topic(config: &Config, max_event: usize) -> Result<usize, KafkaError> {
+    let partitions = find_topic(config)?;
+    if partitions > 0 {
+        if usize::try_from(config.partitions).is_ok_and(|wanted| partitions < wanted) {
+            tracing::warn!(
+                topic = config.topic,
+                partitions,
+                wanted = config.partitions,
+                "The topic has fewer partitions than kafka.partitions: add some, or lower the setting."
+            );
+        }
+        return Ok(partitions);
+    }
+    create_topic(config, max_event)?;
+    find_topic(config)
+}
+
+/// How many partitions the topic has; 0 when there is none.
+fn find_topic(config: &Config) -> Result<usize, KafkaError> {
+    // Asked for by name, a topic might be made by the broker, with too few partitions: all names are asked for.
+    let client: BaseProducer<Quiet> = base(config).create_with_context(Quiet)?;
+    let metadata = client.client().fetch_metadata(None, PATIENCE)?;
+    let topic = metadata.topics().iter().find(|topic| topic.name() == config.topic);
+    Ok(topic.map_or(0, |topic| topic.partitions().len()))
+}
+
+fn create_topic(config: &Config, max_event: usize) -> Result<(), KafkaError> {
+    let admin: AdminClient<Quiet> = base(config).create_with_context(Quiet)?;
+    let largest = (max_event + ENVELOPE).max(1_048_588).to_string();
+    let replication = TopicReplication::Fixed(config.replication.unwrap_or(-1));
+    let topic = NewTopic::new(&config.topic, config.partitions, replication)
+        // One clock for all replicas: the broker's.
+        .set("message.timestamp.type", "LogAppendTime")
+        .set("max.message.bytes", &largest);
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
+    let made = tokio::runtime::Handle::current().block_on(admin.create_topics([&topic], &options))?;
+    match made.into_iter().next() {
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) | None => Ok(()),
+        Some(Err((_, code))) => Err(KafkaError::AdminOp(code)),
+        Some(Ok(_)) => {
+            tracing::info!(topic = config.topic, partitions = config.partitions, "The topic was made.");
+            Ok(())
+        }
+    }
+}
+
+/// Logs an error when it is another one than last time: a broker that is away is told of once, not twice a second.
+#[derive(Default)]
+pub(super) struct Voice {
+    last: Mutex<Option<RDKafkaErrorCode>>,
+}
+
+impl Voice {
+    pub(super) fn error(&self, error: &KafkaError, reason: &str) {
+        let code = error.rdkafka_error_code();
+        if std::mem::replace(&mut *self.last.lock(), code) != code {
+            tracing::warn!(%error, reason, "Kafka reports a problem.");
+        }
+    }
+
+    pub(super) fn is_well(&self) {
+        *self.last.lock() = None;
+    }
+
+    /// librdkafka repeats itself; what matters arrives as an error as well.
+    pub(super) fn log(&self, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", facility, message);
+    }
+}
+
+/// For questions that no one listens to.
+pub(super) struct Quiet;
+
+impl ProducerContext for Quiet {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
+}
+
+impl ClientContext for Quiet {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(target: "librdkafka", facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "Kafka reports a problem.");
+    }
+}

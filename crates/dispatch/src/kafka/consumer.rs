@@ -1,0 +1,393 @@
+//! Records out of the topic: one thread reads, a task routes batches in their order, a few tasks write them.
+//!
+//! A batch is whatever has arrived: alone when idle, thousands under load. While the database does not keep up, the thread
+//! pauses its partitions and goes on polling, so that the group knows it alive and memory stays bounded. Only what is
+//! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use platform::shutdown::Tasks;
+use rdkafka::{
+    ClientContext, Message, Offset, Statistics, TopicPartitionList,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
+    error::{KafkaError, KafkaResult, RDKafkaErrorCode},
+    message::{BorrowedMessage, Headers},
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Taking,
+    client::{self, Voice},
+    config::Config,
+    record::Incoming,
+    tracker::{Mark, Tracker},
+};
+use crate::{error::Error, metrics as names};
+
+/// Of one batch.
+const MOST_RECORDS: usize = 1000;
+const MOST_BYTES: usize = 4 << 20;
+/// Batches that are read and not yet written.
+const MOST_BATCHES: usize = 4;
+/// Batches that are written at a time.
+const WRITERS: u32 = 2;
+/// How long the thread waits for a record, or for a batch to be written.
+const WAIT: Duration = Duration::from_millis(100);
+/// How long reading may wait for room before its partitions are paused. What was fetched is then fetched again.
+const FULL: Duration = Duration::from_secs(1);
+const COMMIT_EVERY: Duration = Duration::from_millis(100);
+/// How long a partition that is taken away, or a process that stops, waits for what is under way.
+const LAST_WAIT: Duration = Duration::from_secs(3);
+/// Before a client that cannot go on is replaced.
+const FRESH_START: Duration = Duration::from_secs(1);
+
+/// What the thread, the callbacks and the writers share.
+struct Shared {
+    topic: String,
+    tracker: Mutex<Tracker>,
+    /// Batches that are handed over and not yet written.
+    under_way: Mutex<usize>,
+    written: Condvar,
+    is_paused: AtomicBool,
+    voice: Voice,
+}
+
+struct Batch {
+    records: Vec<Incoming>,
+    marks: Vec<Mark>,
+}
+
+/// Reads until shutdown.
+pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(), Error> {
+    // A setting that librdkafka does not know should stop the start, not a thread later on.
+    client::consumer(&config).create_native_config().map_err(Error::Kafka)?;
+    let (tasks, stopping) = (tasks.clone(), tasks.stopping().clone());
+    tasks.clone().spawn("kafka consumer", async move {
+        while !stopping.is_cancelled() {
+            let reader = Reader::new(&config, &taking, &tasks);
+            let ended = tokio::task::spawn_blocking({
+                let stopping = stopping.clone();
+                move || reader.and_then(|reader| reader.run(&stopping))
+            });
+            match ended.await {
+                Ok(Ok(())) => break,
+                Ok(Err(error)) => tracing::error!(%error, "Reading from Kafka failed; beginning anew."),
+                Err(error) => tracing::error!(%error, "The thread that reads from Kafka panicked; beginning anew."),
+            }
+            stopping.run_until_cancelled(tokio::time::sleep(FRESH_START)).await;
+        }
+    });
+    Ok(())
+}
+
+/// Routes batches in their order, and has them written, a few at a time.
+async fn route(
+    taking: Taking,
+    mut batches: mpsc::Receiver<Batch>,
+    shared: Arc<Shared>,
+    give_up: CancellationToken,
+    tasks: Tasks,
+) {
+    let writers = Arc::new(Semaphore::new(WRITERS as usize));
+    let mut is_patient = true;
+    while let Some(Batch { records, marks }) = batches.recv().await {
+        if !taking.freshen(&records, &give_up).await {
+            return;
+        }
+        taking.wait_for_room(records.len(), &mut is_patient).await;
+        metrics::histogram!(names::KAFKA_BATCH).record(records.len() as f64);
+        let routed = taking.route(records);
+        // A batch with a line to keep is written after all before it and before all behind it.
+        let permits = if routed.is_ordered { WRITERS } else { 1 };
+        let Ok(writer) = Arc::clone(&writers).acquire_many_owned(permits).await else { return };
+        let (taking, shared, give_up) = (taking.clone(), Arc::clone(&shared), give_up.clone());
+        tasks.spawn("kafka batch", async move {
+            let is_written = taking.write(routed, &give_up).await;
+            drop(writer);
+            shared.finish(&marks, is_written);
+        });
+    }
+}
+
+/// The thread's own things.
+struct Reader {
+    consumer: BaseConsumer<Context>,
+    shared: Arc<Shared>,
+    batches: mpsc::Sender<Batch>,
+    give_up: CancellationToken,
+    /// Read while there was no room for it.
+    strays: Vec<Incoming>,
+    committed_at: Instant,
+}
+
+impl Reader {
+    fn new(config: &Config, taking: &Taking, tasks: &Tasks) -> Result<Self, KafkaError> {
+        let shared = Arc::new(Shared {
+            topic: config.topic.clone(),
+            tracker: Mutex::default(),
+            under_way: Mutex::new(0),
+            written: Condvar::new(),
+            is_paused: AtomicBool::new(false),
+            voice: Voice::default(),
+        });
+        let context = Context { shared: Arc::clone(&shared) };
+        let consumer: BaseConsumer<Context> = client::consumer(config).create_with_context(context)?;
+        consumer.subscribe(&[&config.topic])?;
+        let (batches, received) = mpsc::channel(MOST_BATCHES);
+        let give_up = CancellationToken::new();
+        let routing = route(taking.clone(), received, Arc::clone(&shared), give_up.clone(), tasks.clone());
+        tasks.spawn("kafka router", routing);
+        Ok(Reader { consumer, shared, batches, give_up, strays: Vec::new(), committed_at: Instant::now() })
+    }
+
+    fn run(mut self, stopping: &CancellationToken) -> Result<(), KafkaError> {
+        let mut ended = Ok(());
+        while !stopping.is_cancelled() {
+            self.commit_when_due();
+            ended = self.step();
+            if ended.is_err() {
+                break;
+            }
+        }
+        self.leave();
+        ended
+    }
+
+    fn step(&mut self) -> Result<(), KafkaError> {
+        if !self.shared.wait_for_room() {
+            // Long enough without room: the group must hear from us, and memory must not fill.
+            self.pause();
+            return self.poll(WAIT).map(drop);
+        }
+        self.resume();
+        let mut bytes = 0;
+        let mut wait = if self.strays.is_empty() { WAIT } else { Duration::ZERO };
+        while self.strays.len() < MOST_RECORDS && bytes < MOST_BYTES {
+            match self.poll(wait)? {
+                Some(size) => bytes += size,
+                None => break,
+            }
+            wait = Duration::ZERO;
+        }
+        self.hand_over();
+        Ok(())
+    }
+
+    /// Reads one record, if there is one; returns its size.
+    fn poll(&mut self, wait: Duration) -> Result<Option<usize>, KafkaError> {
+        match self.consumer.poll(wait) {
+            None => Ok(None),
+            Some(Ok(message)) => {
+                self.shared.voice.is_well();
+                let record = incoming(&message);
+                let size = record.value.len();
+                self.strays.push(record);
+                Ok(Some(size))
+            }
+            Some(Err(error)) => {
+                self.shared.voice.error(&error, "while reading");
+                let code = error.rdkafka_error_code();
+                if code == Some(RDKafkaErrorCode::Fatal) || self.consumer.client().fatal_error().is_some() {
+                    return Err(error);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let mut ends = std::collections::BTreeMap::new();
+        for record in &self.strays {
+            ends.insert(record.partition, record.offset + 1);
+        }
+        let marks: Vec<Mark> = {
+            let mut tracker = self.shared.tracker.lock();
+            ends.into_iter().filter_map(|(partition, end)| tracker.begin(partition, end)).collect()
+        };
+        let records = std::mem::take(&mut self.strays);
+        if marks.is_empty() {
+            // Nothing was read, or all of it from partitions that others have now.
+            return;
+        }
+        *self.shared.under_way.lock() += 1;
+        if self.batches.blocking_send(Batch { records, marks }).is_err() {
+            self.shared.finish(&[], false);
+        }
+    }
+
+    fn pause(&self) {
+        if !self.shared.is_paused.swap(true, Relaxed) {
+            metrics::counter!(names::KAFKA_PAUSES).increment(1);
+            self.shared.report(self.consumer.assignment().and_then(|all| self.consumer.pause(&all)), "pause");
+        }
+    }
+
+    fn resume(&self) {
+        if self.shared.is_paused.swap(false, Relaxed) {
+            self.shared.report(self.consumer.assignment().and_then(|all| self.consumer.resume(&all)), "resume");
+        }
+    }
+
+    fn commit_when_due(&mut self) {
+        if self.committed_at.elapsed() < COMMIT_EVERY {
+            return;
+        }
+        self.committed_at = Instant::now();
+        let ready = self.shared.tracker.lock().take_ready();
+        self.shared.commit(&self.consumer, &ready, CommitMode::Async);
+    }
+
+    /// Waits for what is under way, commits it, and leaves the group, so that others take over at once.
+    fn leave(self) {
+        let Reader { consumer, shared, batches, give_up, .. } = self;
+        drop(batches);
+        let partitions = shared.tracker.lock().partitions();
+        shared.wait_until_idle(&partitions);
+        give_up.cancel();
+        let ready = shared.tracker.lock().take_ready();
+        shared.commit(&consumer, &ready, CommitMode::Sync);
+    }
+}
+
+impl Shared {
+    /// False if a moment was not enough.
+    fn wait_for_room(&self) -> bool {
+        let mut under_way = self.under_way.lock();
+        if *under_way >= MOST_BATCHES && !self.is_paused.load(Relaxed) {
+            self.written.wait_for(&mut under_way, FULL);
+        }
+        *under_way < MOST_BATCHES
+    }
+
+    fn finish(&self, marks: &[Mark], is_written: bool) {
+        if is_written {
+            let mut tracker = self.tracker.lock();
+            marks.iter().for_each(|mark| tracker.finish(*mark));
+        }
+        *self.under_way.lock() -= 1;
+        self.written.notify_all();
+    }
+
+    fn wait_until_idle(&self, partitions: &[i32]) {
+        let deadline = Instant::now() + LAST_WAIT;
+        let mut under_way = self.under_way.lock();
+        while !self.tracker.lock().is_idle(partitions) && Instant::now() < deadline {
+            self.written.wait_for(&mut under_way, WAIT);
+        }
+    }
+
+    fn commit(&self, consumer: &BaseConsumer<Context>, ready: &[(i32, i64)], mode: CommitMode) {
+        if ready.is_empty() {
+            return;
+        }
+        let mut offsets = TopicPartitionList::with_capacity(ready.len());
+        for (partition, next) in ready {
+            let added = offsets.add_partition_offset(&self.topic, *partition, Offset::Offset(*next));
+            self.report(added, "commit");
+        }
+        self.report(consumer.commit(&offsets, mode), "commit");
+    }
+
+    /// A commit that fails costs nothing but records that are read again, and known.
+    fn report(&self, done: KafkaResult<()>, what: &'static str) {
+        if let Err(error) = done {
+            tracing::debug!(%error, what, "Kafka did not do what it was asked to.");
+        }
+    }
+}
+
+struct Context {
+    shared: Arc<Shared>,
+}
+
+impl ClientContext for Context {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.shared.voice.log(facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.shared.voice.error(&error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let Some(topic) = statistics.topics.get(&self.shared.topic) else { return };
+        let ours = self.shared.tracker.lock().partitions();
+        for partition in ours {
+            let lag = topic.partitions.get(&partition).map_or(-1, |partition| partition.consumer_lag);
+            if lag >= 0 {
+                metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(lag as f64);
+            }
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        let Rebalance::Revoke(list) = rebalance else { return };
+        let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        metrics::counter!(names::KAFKA_REBALANCES, "kind" => "revoke").increment(1);
+        let is_lost = consumer.assignment_lost();
+        if !is_lost {
+            self.shared.wait_until_idle(&partitions);
+        }
+        let mut ready = Vec::new();
+        {
+            let mut tracker = self.shared.tracker.lock();
+            for partition in &partitions {
+                ready.extend(tracker.revoke(*partition).map(|next| (*partition, next)));
+                metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(0.0);
+            }
+        }
+        metrics::gauge!(names::KAFKA_PARTITIONS).set(self.shared.tracker.lock().partitions().len() as f64);
+        // Whoever lost a partition has no say in it any more.
+        if !is_lost {
+            self.shared.commit(consumer, &ready, CommitMode::Sync);
+        }
+        tracing::info!(?partitions, is_lost, "Partitions were handed over.");
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(list) if list.count() > 0 => {
+                let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+                let mut tracker = self.shared.tracker.lock();
+                partitions.iter().for_each(|partition| tracker.assign(*partition));
+                metrics::counter!(names::KAFKA_REBALANCES, "kind" => "assign").increment(1);
+                metrics::gauge!(names::KAFKA_PARTITIONS).set(tracker.partitions().len() as f64);
+                if self.shared.is_paused.load(Relaxed) {
+                    self.shared.report(consumer.pause(list), "pause");
+                }
+                tracing::info!(?partitions, "Partitions were taken over.");
+            }
+            Rebalance::Error(error) => self.shared.voice.error(error, "while sharing partitions"),
+            _ => (),
+        }
+    }
+}
+
+fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
+    let headers = message.headers().map(|headers| {
+        let pairs = headers.iter().map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()));
+        pairs.collect()
+    });
+    Incoming {
+        partition: message.partition(),
+        offset: message.offset(),
+        at_ms: message.timestamp().to_millis().unwrap_or(0),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().unwrap_or_default().to_vec(),
+        headers: headers.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,265 @@
+//! Events into the topic: a record counts once every in-sync replica has it, and nobody waits long for that.
+//!
+//! While Kafka is away callers are told at once: the first ones after [`Config::delivery_timeout`], the others without
+//! waiting. A keeper asks the brokers until they answer, makes the topic if it is gone, and replaces a client that
+//! librdkafka gave up.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use platform::shutdown::Tasks;
+use rdkafka::{
+    ClientContext, Message,
+    config::RDKafkaLogLevel,
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer},
+};
+use time::OffsetDateTime;
+use tokio::sync::{Notify, oneshot};
+
+use super::{
+    Outgoing,
+    client::{self, Voice},
+    config::{Config, WhenAway},
+    record::{CATALOG_HEADER, ID_HEADER, TENANT_HEADER, TRACE_HEADER, VERSION_HEADER},
+};
+use crate::{error::Error, metrics as names};
+
+/// How often a Kafka that is away is asked, and one that is not.
+const PROBE: Duration = Duration::from_millis(250);
+const CALM: Duration = Duration::from_secs(30);
+/// For the metadata of our topic.
+const METADATA: Duration = Duration::from_millis(500);
+
+/// When Kafka has it, by its clock; or why not.
+type Report = Result<i64, RDKafkaErrorCode>;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Producer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    max_event: usize,
+    client: RwLock<Arc<ThreadedProducer<Context>>>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_away: AtomicBool,
+    /// librdkafka will not go on with this client.
+    is_broken: AtomicBool,
+    /// Something to look at.
+    trouble: Notify,
+    voice: Voice,
+}
+
+impl Producer {
+    /// Makes the topic if it can; a Kafka that does not answer yet is waited for in the background.
+    pub async fn start(config: Config, max_event: usize, tasks: &Tasks) -> Result<Self, Error> {
+        let state = Arc::new(State::default());
+        let client = connect(&config, max_event, &state)?;
+        let producer =
+            Producer { inner: Arc::new(Inner { config, max_event, client: RwLock::new(Arc::new(client)), state }) };
+        if let Err(error) = producer.probe().await {
+            tracing::warn!(%error, brokers = producer.inner.config.brokers, "Kafka does not answer yet.");
+            producer.inner.state.away();
+        }
+        let (keeper, stopping) = (producer.clone(), tasks.stopping().clone());
+        tasks.spawn("kafka keeper", async move {
+            stopping.run_until_cancelled(keeper.keep()).await;
+        });
+        Ok(producer)
+    }
+
+    /// Events that cannot be sent go to the database instead.
+    pub fn falls_back(&self) -> bool {
+        self.inner.config.when_away == WhenAway::Database
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.inner.state.is_away.load(Relaxed)
+    }
+
+    /// Returns once Kafka has the record, with its time.
+    pub async fn send(&self, record: &Outgoing<'_>) -> Result<OffsetDateTime, Error> {
+        let Inner { config, state, .. } = &*self.inner;
+        let report = self.begin(record)?;
+        let reported = tokio::time::timeout(config.delivery_timeout, report).await;
+        match reported {
+            Ok(Ok(Ok(at_ms))) => Ok(at(at_ms)),
+            Ok(Ok(Err(RDKafkaErrorCode::MessageSizeTooLarge))) => Err(Error::TooLargeForKafka),
+            Ok(Ok(Err(code))) => {
+                metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "refused").increment(1);
+                tracing::debug!(%code, "Kafka did not take a record.");
+                state.away();
+                Err(Error::KafkaAway)
+            }
+            Ok(Err(_)) | Err(_) => {
+                metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "timeout").increment(1);
+                state.away();
+                Err(Error::KafkaAway)
+            }
+        }
+    }
+
+    /// Puts the record into the client's queue.
+    fn begin(&self, record: &Outgoing<'_>) -> Result<oneshot::Receiver<Report>, Error> {
+        if self.is_away() {
+            metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "away").increment(1);
+            return Err(Error::KafkaAway);
+        }
+        let (reply, report) = oneshot::channel();
+        let client = Arc::clone(&self.inner.client.read());
+        let base = BaseRecord::with_opaque_to(&self.inner.config.topic, Box::new(reply))
+            .key(record.key)
+            .payload(record.value)
+            .headers(headers(record));
+        match client.send(base) {
+            Ok(()) => Ok(report),
+            Err((error, _)) => Err(match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLargeForKafka,
+                Some(RDKafkaErrorCode::QueueFull) => {
+                    metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "queue_full").increment(1);
+                    Error::Busy
+                }
+                _ => {
+                    metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "client").increment(1);
+                    self.inner.state.broken();
+                    Error::KafkaAway
+                }
+            }),
+        }
+    }
+
+    /// Does Kafka answer, and is the topic there? Makes it if not.
+    pub async fn probe(&self) -> Result<(), Error> {
+        let inner = Arc::clone(&self.inner);
+        let asked = tokio::task::spawn_blocking(move || {
+            client::prepare_topic(&inner.config, inner.max_event)?;
+            let client = Arc::clone(&inner.client.read());
+            let metadata = client.client().fetch_metadata(Some(&inner.config.topic), METADATA)?;
+            let has_leader = |topic: &rdkafka::metadata::MetadataTopic| {
+                topic.partitions().iter().any(|partition| partition.leader() >= 0)
+            };
+            if metadata.topics().iter().any(has_leader) {
+                Ok(())
+            } else {
+                Err(KafkaError::MetadataFetch(RDKafkaErrorCode::LeaderNotAvailable))
+            }
+        });
+        asked.await.map_err(|_| Error::Closed)?.map_err(Error::Kafka)
+    }
+
+    async fn keep(&self) {
+        let state = &self.inner.state;
+        loop {
+            let pause = if self.is_away() { PROBE } else { CALM };
+            tokio::select! { () = state.trouble.notified() => (), () = tokio::time::sleep(pause) => () }
+            if state.is_broken.swap(false, Relaxed) {
+                match connect(&self.inner.config, self.inner.max_event, state) {
+                    Ok(fresh) => {
+                        let old = std::mem::replace(&mut *self.inner.client.write(), Arc::new(fresh));
+                        // Closing waits for records under way.
+                        drop(tokio::task::spawn_blocking(move || drop(old)));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "Kafka's client could not be made anew; trying again.");
+                        state.is_broken.store(true, Relaxed);
+                    }
+                }
+            }
+            if self.is_away() && self.probe().await.is_ok() {
+                state.back();
+            }
+        }
+    }
+}
+
+fn connect(config: &Config, max_event: usize, state: &Arc<State>) -> Result<ThreadedProducer<Context>, Error> {
+    let context = Context { state: Arc::clone(state) };
+    client::producer(config, max_event).create_with_context(context).map_err(Error::Kafka)
+}
+
+fn headers(record: &Outgoing<'_>) -> OwnedHeaders {
+    let catalog_version = record.catalog_version.to_string();
+    let headers = OwnedHeaders::new_with_capacity(5)
+        .insert(Header { key: VERSION_HEADER, value: Some("1") })
+        .insert(Header { key: TENANT_HEADER, value: Some(record.tenant) })
+        .insert(Header { key: CATALOG_HEADER, value: Some(&catalog_version) });
+    let headers = match record.id {
+        Some(id) => headers.insert(Header { key: ID_HEADER, value: Some(id) }),
+        None => headers,
+    };
+    match &record.traceparent {
+        Some(traceparent) => headers.insert(Header { key: TRACE_HEADER, value: Some(traceparent) }),
+        None => headers,
+    }
+}
+
+fn at(ms: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+impl State {
+    fn away(&self) {
+        if !self.is_away.swap(true, Relaxed) {
+            tracing::warn!("Kafka is away: events are refused or queue in the database until it answers.");
+            metrics::gauge!(names::KAFKA_AWAY).set(1.0);
+        }
+        self.trouble.notify_one();
+    }
+
+    fn back(&self) {
+        self.voice.is_well();
+        if self.is_away.swap(false, Relaxed) {
+            tracing::info!("Kafka is back.");
+            metrics::gauge!(names::KAFKA_AWAY).set(0.0);
+        }
+    }
+
+    fn broken(&self) {
+        self.is_broken.store(true, Relaxed);
+        self.away();
+    }
+}
+
+struct Context {
+    state: Arc<State>,
+}
+
+impl ClientContext for Context {
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.state.voice.log(facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.state.voice.error(&error, reason);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.state.broken();
+        }
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<oneshot::Sender<Report>>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, reply: Self::DeliveryOpaque) {
+        let report = match result {
+            Ok(message) => Ok(message.timestamp().to_millis().unwrap_or(0)),
+            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)),
+        };
+        // Whoever asked may have left; the record stands all the same.
+        reply.send(report).ok();
+    }
+}

@@ -1,0 +1,223 @@
+//! From records to rows: decode, route, write, hand over what was born leased.
+//!
+//! `route` runs for one batch after the other, so that what is first in a partition is first in its line; `write` may run
+//! for several at once. Whatever cannot become an event is kept as a rejected record. `write` returns when all of its
+//! records are in the database, however long that takes.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+
+use super::record::{Decoded, Incoming, Rejection};
+use crate::{
+    catalog::Catalog,
+    intake::{self, Intake},
+    metrics as names,
+    store::{Accepted, Lease, NewEvent, Store, rejected::NewRejected},
+    worker::Worker,
+};
+
+/// How long a batch waits for room in the lanes before its deliveries go to the table for anyone to claim.
+const PATIENCE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What became of each event.
+type Answers = Vec<Result<Accepted, Rejection>>;
+
+/// What turning records into rows needs.
+#[derive(Clone)]
+pub(crate) struct Taking {
+    pub(crate) store: Store,
+    pub(crate) catalog: Catalog,
+    pub(crate) intake: Intake,
+    pub(crate) worker: Worker,
+    pub(crate) lease: Lease,
+    pub(crate) topic: Arc<str>,
+    pub(crate) max_event: usize,
+}
+
+/// A batch that knows where it goes.
+pub(super) struct Routed {
+    events: Vec<NewEvent>,
+    /// The record of each event.
+    records: Vec<Incoming>,
+    rejected: Vec<NewRejected>,
+    /// Some of its deliveries have a line to keep.
+    pub(super) is_ordered: bool,
+}
+
+impl Taking {
+    /// Waits until this process knows the subscriptions that a record's taker knew; false if it is told to give up.
+    pub(super) async fn freshen(&self, records: &[Incoming], give_up: &CancellationToken) -> bool {
+        let wanted = records.iter().map(Incoming::catalog_version).max().unwrap_or(0);
+        let mut pause = Duration::from_millis(20);
+        while self.catalog.version() < wanted {
+            match self.catalog.refresh().await {
+                // A version that no row bears, from another database's time: there is nothing more to know.
+                Ok(()) => return true,
+                Err(error) => tracing::warn!(%error, "Subscriptions could not be read; records wait for them."),
+            }
+            if !rest(&mut pause, give_up).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits a moment for room; a batch that finds none goes to the table. After one that waited in vain the next ones
+    /// do not wait, until there is room again.
+    pub(super) async fn wait_for_room(&self, count: usize, is_patient: &mut bool) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !self.worker.has_room(count) {
+            if !*is_patient || tokio::time::Instant::now() >= deadline {
+                *is_patient = false;
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        *is_patient = true;
+    }
+
+    pub(super) fn route(&self, records: Vec<Incoming>) -> Routed {
+        let mut routed = Routed { events: Vec::new(), records: Vec::new(), rejected: Vec::new(), is_ordered: false };
+        let mut leased = 0;
+        for record in records {
+            match self.event(&record) {
+                Ok(mut event) => {
+                    let count = event.deliveries.iter().filter(|delivery| delivery.is_leased).count();
+                    if count > 0 && !self.worker.has_room(leased + count) {
+                        event.deliveries.iter_mut().for_each(|delivery| delivery.is_leased = false);
+                    } else {
+                        leased += count;
+                    }
+                    routed.is_ordered |= event.deliveries.iter().any(|delivery| delivery.ordering_key.is_some());
+                    routed.events.push(event);
+                    routed.records.push(record);
+                }
+                Err(rejection) => routed.rejected.push(self.rejected(record, rejection)),
+            }
+        }
+        routed
+    }
+
+    fn event(&self, record: &Incoming) -> Result<NewEvent, Rejection> {
+        let Decoded { tenant, event } = record.decode(self.max_event)?;
+        let prepared = self.intake.prepare(&tenant, event, None);
+        let (mut event, _) =
+            prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
+        event.created_at = (record.at_ms > 0).then(|| at(record.at_ms));
+        Ok(event)
+    }
+
+    fn rejected(&self, record: Incoming, rejection: Rejection) -> NewRejected {
+        let Rejection { reason, detail } = rejection;
+        tracing::warn!(
+            topic = %self.topic, partition = record.partition, offset = record.offset, reason, detail,
+            "A record was rejected; it is kept."
+        );
+        NewRejected {
+            id: platform::id::new("rej"),
+            tenant: record.tenant().ok().map(str::to_owned),
+            topic: Arc::clone(&self.topic),
+            partition: record.partition,
+            offset: record.offset,
+            at: at(record.at_ms),
+            key: record.key,
+            value: record.value,
+            headers: record.headers,
+            reason,
+            detail,
+        }
+    }
+
+    /// Returns false only if it is told to give up; then nothing may be committed.
+    pub(super) async fn write(&self, routed: Routed, give_up: &CancellationToken) -> bool {
+        let Routed { events, records, mut rejected, .. } = routed;
+        let Some(answers) = self.take_in(events, give_up).await else { return false };
+        for (answer, record) in answers.into_iter().zip(records) {
+            let rejection = match answer {
+                Ok(Accepted::New { .. }) => {
+                    metrics::counter!(names::KAFKA_RECORDS, "result" => "taken").increment(1);
+                    continue;
+                }
+                Ok(Accepted::Repeat { .. }) => {
+                    metrics::counter!(names::KAFKA_RECORDS, "result" => "known").increment(1);
+                    continue;
+                }
+                Ok(Accepted::Conflict) => Rejection::new("id_conflict", "another event has this id"),
+                Err(rejection) => rejection,
+            };
+            rejected.push(self.rejected(record, rejection));
+        }
+        self.keep(rejected, give_up).await
+    }
+
+    /// Writes events until the database takes them. One that it never will is told apart from those around it.
+    fn take_in<'a>(&'a self, events: Vec<NewEvent>, give_up: &'a CancellationToken) -> BoxFuture<'a, Option<Answers>> {
+        Box::pin(async move {
+            if events.is_empty() {
+                return Some(Vec::new());
+            }
+            let mut pause = Duration::from_millis(20);
+            loop {
+                let (store, lease, worker) = (self.store.clone(), self.lease.clone(), Some(self.worker.clone()));
+                match intake::take_in(store, lease, worker, events.clone()).await {
+                    Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
+                    Err(error) if error.is_transient() => {
+                        metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
+                        tracing::warn!(%error, count = events.len(), "Records could not be written; trying again.");
+                        if !rest(&mut pause, give_up).await {
+                            return None;
+                        }
+                    }
+                    Err(error) if events.len() == 1 => {
+                        let detail = platform::problem::Chain(&error).to_string();
+                        return Some(vec![Err(Rejection::new("unstorable", detail))]);
+                    }
+                    Err(_) => {
+                        let mut first = events;
+                        let second = first.split_off(first.len() / 2);
+                        let mut answers = self.take_in(first, give_up).await?;
+                        answers.extend(self.take_in(second, give_up).await?);
+                        return Some(answers);
+                    }
+                }
+            }
+        })
+    }
+
+    async fn keep(&self, rejected: Vec<NewRejected>, give_up: &CancellationToken) -> bool {
+        let mut pause = Duration::from_millis(20);
+        while !rejected.is_empty() {
+            match self.store.keep_rejected(&rejected).await {
+                Ok(()) => {
+                    for record in &rejected {
+                        metrics::counter!(names::KAFKA_RECORDS, "result" => "rejected").increment(1);
+                        metrics::counter!(names::KAFKA_REJECTED, "reason" => record.reason).increment(1);
+                    }
+                    return true;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Rejected records could not be kept; trying again.");
+                    if !rest(&mut pause, give_up).await {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Waits, longer each time; false if it is told to give up meanwhile.
+async fn rest(pause: &mut Duration, give_up: &CancellationToken) -> bool {
+    let is_over = give_up.run_until_cancelled(tokio::time::sleep(*pause)).await.is_none();
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+    !is_over
+}
+
+fn at(ms: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
