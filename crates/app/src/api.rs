@@ -34,7 +34,8 @@ pub(crate) struct Roles {
 }
 
 /// Every crate's migrations, in the order of their dependencies.
-pub(crate) const MIGRATIONS: &[Migrations] = &[tenancy::MIGRATIONS, dispatch::MIGRATIONS, gates::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] =
+    &[tenancy::MIGRATIONS, dispatch::MIGRATIONS, limits::MIGRATIONS, gates::MIGRATIONS];
 
 #[derive(OpenApi)]
 #[openapi(

@@ -149,7 +149,7 @@ async fn start_limits(
         return Ok(None);
     }
     let parts = limits::Parts { database: database.clone(), shared: shared.clone() };
-    Limits::start(config.limits.clone(), parts, tasks).await.map(Some).context("limits could not start")
+    Limits::start(&config.limits, parts, tasks).await.map(Some).context("limits could not start")
 }
 
 /// They belong to the limits role.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use platform::config::Invalid;
 use serde::Deserialize;
 
-use crate::rule::Algorithm;
+use crate::{file, rule::Algorithm};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,17 +31,25 @@ pub struct Config {
 impl TryFrom<File> for Config {
     type Error = Invalid;
 
-    fn try_from(file: File) -> Result<Self, Invalid> {
-        if !(0.0..=1.0).contains(&file.log_sample) {
-            let problem = format!("{} is out of range: use 0 (nothing) to 1 (every decision)", file.log_sample);
+    fn try_from(written: File) -> Result<Self, Invalid> {
+        if !(0.0..=1.0).contains(&written.log_sample) {
+            let problem = format!("{} is out of range: use 0 (nothing) to 1 (every decision)", written.log_sample);
             return Err(Invalid::new("limits.log_sample", problem));
         }
         let named = |path: PathBuf| (!path.as_os_str().is_empty()).then_some(path);
-        Ok(Config {
-            rules_file: named(file.rules_file),
-            envoy_file: named(file.envoy_file),
-            envoy_algorithm: file.envoy_algorithm,
-            log_sample: file.log_sample,
-        })
+        let config = Config {
+            rules_file: named(written.rules_file),
+            envoy_file: named(written.envoy_file),
+            envoy_algorithm: written.envoy_algorithm,
+            log_sample: written.log_sample,
+        };
+        // A wrong file is found before anything starts; from then on it is followed.
+        if let Some(files) = file::rules(&config) {
+            files.load()?;
+        }
+        if let Some(files) = file::envoy(&config) {
+            files.load()?;
+        }
+        Ok(config)
     }
 }

@@ -60,7 +60,8 @@ impl Error {
         }
     }
 
-    fn field(&self) -> Option<&'static str> {
+    /// The part of the request that is wrong.
+    pub fn field(&self) -> Option<&'static str> {
         match self {
             Error::Empty { field } => Some(field),
             Error::KeyTooLong { .. } | Error::NoRule { .. } => Some("key"),

@@ -7,26 +7,31 @@
 //! | [`rule`] | what a rule says and which one speaks for a key (pure) |
 //! | [`envoy`] | the same for Envoy's descriptors (pure) |
 //! | [`engine`] | from a key and a cost to a decision: what every protocol asks |
+//! | `book`, `file`, `store` | the rules in force, from files and from the API |
 //! | `http` | the API over HTTP |
 //! | [`gates`] | rate, circuit and concurrency of a target: enter, exit |
 //! | [`resp`] | `THROTTLE` over Redis' protocol |
 
+mod book;
 pub mod config;
 pub mod engine;
 pub mod envoy;
 pub mod error;
+mod file;
 pub mod gates;
 mod http;
 mod metrics;
 pub mod resp;
 pub mod rule;
+mod store;
 
 use std::sync::Arc;
 
 use gate::{Backend, limiter::Limiter};
 use platform::{db::Database, shutdown::Tasks};
 
-pub use self::{config::Config, engine::Engine, error::Error, http::routes};
+use self::{book::Keeper, store::Store};
+pub use self::{config::Config, engine::Engine, error::Error, http::routes, store::MIGRATIONS};
 
 /// What limits stand on.
 pub struct Parts {
@@ -43,21 +48,31 @@ pub struct Limits {
 
 struct Inner {
     engine: Engine,
+    keeper: Keeper,
+    store: Store,
     shared: Backend,
 }
 
 impl Limits {
     /// Reads the rules and follows them; fails if the database does, or a file of rules is wrong.
-    #[expect(clippy::unused_async, reason = "rules are read from the database next")]
-    pub async fn start(config: Config, parts: Parts, _tasks: &Tasks) -> Result<Self, Error> {
-        let Parts { database: _, shared } = parts;
-        let engine = Engine::new(Limiter::new(&shared), config.envoy_algorithm);
-        Ok(Limits { inner: Arc::new(Inner { engine, shared }) })
+    pub async fn start(config: &Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
+        let Parts { database, shared } = parts;
+        let (store, engine) = (Store::new(database), Engine::new(Limiter::new(&shared), config.envoy_algorithm));
+        let keeper = Keeper::start(config, store.clone(), engine.clone(), tasks).await?;
+        Ok(Limits { inner: Arc::new(Inner { engine, keeper, store, shared }) })
     }
 
     /// Decides over keys and descriptors.
     pub fn engine(&self) -> &Engine {
         &self.inner.engine
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.inner.keeper
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.inner.store
     }
 
     /// Where counters, circuits and permits live.

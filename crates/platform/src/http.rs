@@ -24,6 +24,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// The bytes of a JSON body, for a handler that reads them by itself, without a copy.
+pub struct JsonText(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for JsonText {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        require_json(request.headers())?;
+        Bytes::from_request(request, state).await.map(JsonText).map_err(unreadable_body)
+    }
+}
+
 /// A JSON body that may be left out; then it is the default.
 pub struct OptionalJson<T>(pub T);
 
@@ -43,7 +55,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 }
 
 /// Reads JSON into `T`; the problem names the path of the field, or the line and column of the syntax error.
-pub fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub fn parse_json<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     if body.is_empty() {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_json", "the body is empty: send a JSON object"));
     }

@@ -11,6 +11,7 @@ mod health;
 mod hostile;
 mod key_commands;
 mod keys;
+mod limits;
 mod produce;
 mod races;
 mod replay;

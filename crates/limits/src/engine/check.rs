@@ -15,6 +15,19 @@ pub struct Ask<'a> {
     pub cost: Option<u64>,
 }
 
+/// What is wrong with several questions, and with which of them.
+#[derive(Debug)]
+pub struct Wrong {
+    pub index: Option<usize>,
+    pub error: Error,
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Wrong { index: None, error }
+    }
+}
+
 /// What the engine says about one key.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -50,40 +63,57 @@ impl Engine {
         Ok(Answer { rule: found.rule, policy: found.policy, decision })
     }
 
-    /// Many keys, each for itself; the answers are in the order of the questions.
-    pub async fn check_each(&self, tenant: &str, asks: &[Ask<'_>]) -> Vec<Result<Answer, Error>> {
-        join_all(asks.iter().map(|ask| self.check(tenant, *ask))).await
+    /// Many keys, each for itself; the answers are in the order of the questions. A wrong question is an error with its
+    /// place, and then nothing is counted.
+    pub async fn check_each(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Wrong> {
+        let all = self.priced_all(tenant, asks)?;
+        let each = all.into_iter().map(async |(found, cost)| {
+            let decision = self.inner.limiter.check(&found.key, &found.policy, cost).await;
+            self.answer(found, decision)
+        });
+        Ok(join_all(each).await)
     }
 
     /// Several keys: all are counted, or none is. Those that refused by themselves are denied in their answers. Shadow
     /// rules are counted each for itself and refuse nobody.
-    pub async fn check_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Error> {
+    pub async fn check_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Wrong> {
         if asks.len() > MOST_TOGETHER {
-            return Err(Error::TooManyTogether { count: asks.len() });
+            return Err(Error::TooManyTogether { count: asks.len() }.into());
         }
-        let found: Vec<_> = asks.iter().map(|ask| self.priced(tenant, *ask)).collect::<Result<_, _>>()?;
-        for (index, (one, _)) in found.iter().enumerate() {
-            if found[..index].iter().any(|(other, _)| other.key == one.key) {
-                return Err(Error::SameKeyTwice { key: asks[index].key.to_owned() });
+        let all = self.priced_all(tenant, asks)?;
+        for (index, (one, _)) in all.iter().enumerate() {
+            if all[..index].iter().any(|(other, _)| other.key == one.key) {
+                let error = Error::SameKeyTwice { key: asks[index].key.to_owned() };
+                return Err(Wrong { index: Some(index), error });
             }
         }
-        let binding = found.iter().filter(|(found, _)| !found.rule.is_shadow);
+        let binding = all.iter().filter(|(found, _)| !found.rule.is_shadow);
         let together: Vec<limiter::Ask> =
             binding.map(|(found, cost)| limiter::Ask::new(&found.key, &found.policy, *cost)).collect();
-        let mut decided = match together.is_empty() {
-            true => Vec::new(),
-            false => self.inner.limiter.check_every(&together).await?,
+        let mut decided = Vec::new().into_iter();
+        if !together.is_empty() {
+            decided = self.inner.limiter.check_every(&together).await.map_err(Error::from)?.into_iter();
         }
-        .into_iter();
-        let mut answers = Vec::with_capacity(found.len());
-        for (found, cost) in found {
-            let decision = match decided.next_if_binding(&found) {
+        let mut answers = Vec::with_capacity(all.len());
+        for (found, cost) in all {
+            let decision = match found.rule.is_shadow {
+                false => decided.next(),
+                true => None,
+            };
+            let decision = match decision {
                 Some(decision) => decision,
                 None => self.inner.limiter.check(&found.key, &found.policy, cost).await,
             };
             answers.push(self.answer(found, decision));
         }
         Ok(answers)
+    }
+
+    fn priced_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<(Found, NonZeroU64)>, Wrong> {
+        let priced = |(index, ask): (usize, &Ask<'_>)| {
+            self.priced(tenant, *ask).map_err(|error| Wrong { index: Some(index), error })
+        };
+        asks.iter().enumerate().map(priced).collect()
     }
 
     /// Forgets everything counted about a key; answers whether the whole fleet did.
@@ -112,16 +142,5 @@ impl Engine {
     fn answer(&self, found: Found, decision: Decision) -> Answer {
         debug_assert_ne!(decision.verdict, Verdict::Never, "a cost above the capacity is refused before");
         Answer { rule: found.rule, policy: found.policy, decision }
-    }
-}
-
-/// The decisions of the binding rules, in the order of all.
-trait NextIfBinding {
-    fn next_if_binding(&mut self, found: &Found) -> Option<Decision>;
-}
-
-impl<I: Iterator<Item = Decision>> NextIfBinding for I {
-    fn next_if_binding(&mut self, found: &Found) -> Option<Decision> {
-        if found.rule.is_shadow { None } else { self.next() }
     }
 }

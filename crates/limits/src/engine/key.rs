@@ -1,6 +1,6 @@
 //! What a counter is called: the tenant, then a letter for whose names these are, then the name.
 //!
-//! So tenants share nothing, and a key of the API, a descriptor of Envoy, a key of RESP and a gate never meet, whatever
+//! So tenants share nothing, and a key of the API, a descriptor of Envoy and a gate never meet, whatever
 //! their callers name them. A key that holds `{tag}` brings its own hash tag, as Redis users are used to: on a cluster all
 //! keys of one tag can be decided together.
 
@@ -18,8 +18,6 @@ pub enum Space {
     Keys,
     /// Envoy's descriptors.
     Envoy,
-    /// Keys that bring their limit along: RESP.
-    Resp,
     /// Targets of gates.
     Gates,
 }
@@ -35,7 +33,6 @@ pub fn name(tenant: &str, space: Space, key: &str) -> Result<Key, Error> {
     let space = match space {
         Space::Keys => "/k/",
         Space::Envoy => "/e/",
-        Space::Resp => "/r/",
         Space::Gates => "/g/",
     };
     let mut text = String::with_capacity(tenant.len() + space.len() + key.len());

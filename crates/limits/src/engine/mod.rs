@@ -17,8 +17,9 @@ use gate::{
     limiter::{Decision, Limiter, Policy},
 };
 
+pub(crate) use self::descriptors::envoy_rate;
 pub use self::{
-    check::{Answer, Ask},
+    check::{Answer, Ask, Wrong},
     descriptors::{Limited, Standing},
     key::{MOST_KEY_BYTES, Space, name},
 };

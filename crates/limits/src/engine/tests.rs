@@ -66,7 +66,7 @@ async fn several_keys_are_all_counted_or_none() {
     let second = engine.check_all("t", &both).await.unwrap();
     assert_eq!(second.iter().map(Answer::is_allowed).collect::<Vec<_>>(), [false, true]);
     assert_eq!(engine.peek("t", ask("tenant")).await.unwrap().decision.remaining, 7, "charged once, not twice");
-    assert!(matches!(engine.check_all("t", &[ask("user"), ask("user")]).await, Err(Error::SameKeyTwice { .. })));
+    assert!(matches!(engine.check_all("t", &[ask("user"), ask("user")]).await, Err(Wrong { index: Some(1), .. })));
 }
 
 #[test]
@@ -80,5 +80,5 @@ fn a_key_may_bring_its_hash_tag_and_never_meets_another() {
             assert_ne!(named(one), named(other), "{one} and {other}");
         }
     }
-    assert_ne!(named("a"), name("t", Space::Resp, "a").unwrap());
+    assert_ne!(named("a"), name("t", Space::Gates, "a").unwrap());
 }

@@ -2,9 +2,13 @@
 //! Pure. The search is Envoy's: an entry's `key` and `value`, then a value with `*` at its end, then the `key` alone; a
 //! limit counts only at the full depth of the descriptor.
 
+#[cfg(test)]
+mod tests;
 mod tree;
 mod unit;
+mod yaml;
 
+pub(crate) use self::yaml::parse;
 pub use self::{
     tree::{Domain, Domains, Limit, Node, Rate},
     unit::Unit,

@@ -9,7 +9,7 @@ use super::{Entry, Unit};
 /// Every domain of every file.
 #[derive(Debug, Default)]
 pub struct Domains {
-    pub(crate) domains: HashMap<Box<str>, Domain>,
+    domains: HashMap<Box<str>, Domain>,
 }
 
 /// What one file describes.
@@ -68,8 +68,9 @@ impl Domains {
         self.domains.get(domain)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.domains.is_empty()
+    /// False if the domain is there already.
+    pub(crate) fn insert(&mut self, name: Box<str>, domain: Domain) -> bool {
+        self.domains.insert(name, domain).is_none()
     }
 }
 

@@ -2,29 +2,34 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
 /// As in Envoy ratelimit a month has 30 days and a year 365; for real months there are calendar quotas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    #[serde(alias = "SECOND")]
     Second,
-    #[serde(alias = "MINUTE")]
     Minute,
-    #[serde(alias = "HOUR")]
     Hour,
-    #[serde(alias = "DAY")]
     Day,
-    #[serde(alias = "WEEK")]
     Week,
-    #[serde(alias = "MONTH")]
     Month,
-    #[serde(alias = "YEAR")]
     Year,
 }
 
 impl Unit {
+    /// By its name, in either case.
+    pub fn parse(name: &str) -> Option<Self> {
+        let unit = match name.to_ascii_lowercase().as_str() {
+            "second" => Unit::Second,
+            "minute" => Unit::Minute,
+            "hour" => Unit::Hour,
+            "day" => Unit::Day,
+            "week" => Unit::Week,
+            "month" => Unit::Month,
+            "year" => Unit::Year,
+            _ => return None,
+        };
+        Some(unit)
+    }
+
     pub fn length(self) -> Duration {
         const DAY: u64 = 86_400;
         Duration::from_secs(match self {

@@ -1,10 +1,20 @@
-//! The HTTP API of limits.
+//! The HTTP API of limits: decisions, keys, rules.
 
-use utoipa_axum::router::OpenApiRouter;
+mod answer;
+mod check;
+mod rules;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::Limits;
 
 /// To be put behind the door.
 pub fn routes() -> OpenApiRouter<Limits> {
     OpenApiRouter::new()
+        .routes(routes!(check::check))
+        .routes(routes!(check::check_batch))
+        .routes(routes!(check::peek))
+        .routes(routes!(check::reset))
+        .routes(routes!(rules::create, rules::list))
+        .routes(routes!(rules::get, rules::put, rules::delete))
 }

@@ -33,6 +33,9 @@ pub enum Source {
 pub struct Rule {
     /// What answers call it by.
     pub name: Arc<str>,
+    /// The same in JSON's quotes, and in those of a header.
+    pub(crate) json_name: Box<str>,
+    pub(crate) quoted_name: Box<str>,
     pub source: Source,
     pub pattern: Pattern,
     /// What a call costs that does not say it.

@@ -9,6 +9,7 @@ use super::*;
 
 fn written(key: &str) -> Written {
     Written {
+        id: None,
         key: key.to_owned(),
         algorithm: Algorithm::Gcra,
         limit: 10,

@@ -68,6 +68,10 @@ impl From<Fallback> for Mode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Written {
+    /// What answers and metrics call it. The API makes one if absent; in a file it is the key then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "login")]
+    pub id: Option<String>,
     /// The key itself, or a pattern: `*` stands for any run of characters. Every key that fits is counted by itself.
     #[schema(example = "login:*")]
     pub key: String,
@@ -136,12 +140,37 @@ impl Written {
             Ok((key.as_str().into(), self.policy(&field, own.limit, own.window.unwrap_or(self.window), burst)?))
         });
         let overrides = overrides.collect::<Result<_, _>>()?;
-        Ok(Rule { name, source, pattern, cost, is_shadow: self.shadow, policy, overrides })
+        Ok(Rule {
+            json_name: serde_json::Value::from(&*name).to_string().into(),
+            quoted_name: quoted(&name),
+            name,
+            source,
+            pattern,
+            cost,
+            is_shadow: self.shadow,
+            policy,
+            overrides,
+        })
     }
 
     fn policy(&self, field: &str, limit: u64, window: Span, burst: Option<u64>) -> Result<limiter::Policy, Invalid> {
         policy(self.algorithm, limit, window, burst, field).map(|policy| policy.without_redis(self.fallback.into()))
     }
+}
+
+/// As a structured field's string: printable ASCII, the rest is `?`.
+fn quoted(name: &str) -> Box<str> {
+    let mut quoted = String::with_capacity(name.len() + 2);
+    quoted.push('"');
+    for character in name.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            ' '..='~' => quoted.push(character),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted.into()
 }
 
 /// A policy of the gate; `field` stands before the name of the field that is wrong.

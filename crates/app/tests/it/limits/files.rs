@@ -1,0 +1,128 @@
+//! Rules in files: followed within a second however they change; a wrong one keeps the old rules and says why.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use testkit::wait_until;
+
+use super::{call, with_rules};
+use crate::support::{SOON, Setup, Tidegate};
+
+fn rules(limit: u64) -> String {
+    format!("[[rule]]\nkey = \"*\"\nlimit = {limit}\nwindow = \"1s\"\n")
+}
+
+fn limit(tidegate: &Tidegate) -> u64 {
+    call(tidegate.addr(), "/v1/limits/peek", json!({"key": "k"})).expect(200)["limit"].as_u64().unwrap()
+}
+
+/// Waits for the limit; within a second of the change.
+#[track_caller]
+fn follows(tidegate: &Tidegate, wanted: u64) {
+    let began = Instant::now();
+    wait_until(SOON, "the file to be followed", || limit(tidegate) == wanted);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+fn refused(tidegate: &Tidegate, setting: &str) -> bool {
+    let metrics = crate::support::Call::get("/metrics").to(tidegate.ops_addr()).body;
+    metrics.contains(&format!("tidegate_limits_rules_refused{{setting=\"{setting}\"}} 1"))
+}
+
+#[test]
+fn a_rules_file_is_followed_when_written_renamed_over_or_swapped_behind_a_link() {
+    let setup = Setup::serve();
+    let folder = setup.folder().to_owned();
+    for (version, limit) in [("v1", 1), ("v2", 2)] {
+        fs::create_dir(folder.join(version)).unwrap();
+        fs::write(folder.join(version).join("rules.toml"), rules(limit)).unwrap();
+    }
+    symlink("v1", folder.join("current")).unwrap();
+    let tidegate = setup.env("TIDEGATE__LIMITS__RULES_FILE", "current/rules.toml").start();
+    assert_eq!(limit(&tidegate), 1);
+    // As Kubernetes does: a new link, renamed over the old one.
+    symlink("v2", folder.join("next")).unwrap();
+    fs::rename(folder.join("next"), folder.join("current")).unwrap();
+    follows(&tidegate, 2);
+    fs::write(folder.join("v2/rules.toml"), rules(3)).unwrap();
+    follows(&tidegate, 3);
+    fs::write(folder.join("v2/new.toml"), rules(4)).unwrap();
+    fs::rename(folder.join("v2/new.toml"), folder.join("v2/rules.toml")).unwrap();
+    follows(&tidegate, 4);
+}
+
+#[test]
+fn a_bad_file_keeps_the_old_rules_and_says_once_where_it_is_wrong() {
+    let tidegate = with_rules(&rules(7));
+    let file = tidegate.data_dir().parent().unwrap().join("rules.toml");
+    fs::write(
+        &file,
+        "[[rule]]\nkey = \"*\"\nlimit = 1\nwindow = \"1s\"\n\n[[rule]]\nkey = \"a\"\nlimit = 0\nwindow = \"1s\"\n",
+    )
+    .unwrap();
+    wait_until(SOON, "the metric to say so", || refused(&tidegate, "limits.rules_file"));
+    assert_eq!(limit(&tidegate), 7);
+    let said = "rules.toml line 6: limit: limit must be at least 1";
+    wait_until(SOON, "the log to say so", || tidegate.output().contains(said));
+    fs::write(&file, rules(8)).unwrap();
+    follows(&tidegate, 8);
+    assert!(!refused(&tidegate, "limits.rules_file"));
+    assert_eq!(tidegate.output().matches(said).count(), 1, "{}", tidegate.output());
+}
+
+#[test]
+fn a_bad_file_at_the_start_is_an_exit_code_and_the_same_sentence() {
+    let cases: &[(&str, &str, &str, &[&str])] = &[
+        (
+            "RULES",
+            "r.toml",
+            "[[rule]]\nkey = \"a\"\nlimit = 1\nwindow = \"1s\"\nbrust = 3\n",
+            &["limits.rules_file", "r.toml", "line 5", "brust"],
+        ),
+        ("RULES", "r.toml", "[[rule]]\nkey = \"\"\nlimit = 1\nwindow = \"1s\"\n", &["r.toml", "line 1", "key"]),
+        ("RULES", "r.toml", "[[rule\n", &["r.toml", "line 1"]),
+        (
+            "ENVOY",
+            "e.yaml",
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: blink, requests_per_unit: 1}\n",
+            &["limits.envoy_file", "e.yaml", "line 4", "unit", "blink"],
+        ),
+        ("ENVOY", "e.yaml", "domain: d\ndescriptors: [\n", &["limits.envoy_file", "e.yaml", "line"]),
+        ("ENVOY", "e.yaml", "domain: d\nunknown: 1\n", &["limits.envoy_file", "e.yaml", "unknown"]),
+    ];
+    for (kind, name, text, says) in cases {
+        let variable = format!("TIDEGATE__LIMITS__{kind}_FILE");
+        let ended = Setup::serve().file(name, text).env(&variable, name).run();
+        assert_eq!(ended.code, Some(2), "{}", ended.output);
+        for part in *says {
+            assert!(ended.output.contains(part), "{part:?} is missing in {}", ended.output);
+        }
+    }
+    let missing = Setup::serve().env("TIDEGATE__LIMITS__RULES_FILE", "none.toml").run();
+    assert_eq!(missing.code, Some(2), "{}", missing.output);
+    assert!(missing.output.contains("none.toml"), "{}", missing.output);
+}
+
+#[test]
+fn a_folder_of_envoys_files_is_followed_and_two_files_of_one_domain_are_refused() {
+    let setup = Setup::serve();
+    let folder = setup.folder().join("envoy");
+    fs::create_dir(&folder).unwrap();
+    let domain = |name: &str| {
+        format!("domain: {name}\ndescriptors:\n  - key: a\n    rate_limit: {{unit: second, requests_per_unit: 1}}\n")
+    };
+    let write = |folder: &Path, name: &str, text: String| fs::write(folder.join(name), text).unwrap();
+    write(&folder, "one.yaml", domain("one"));
+    write(&folder, "readme.txt", "not YAML: [".to_owned());
+    let tidegate = setup.env("TIDEGATE__LIMITS__ENVOY_FILE", "envoy").start();
+    write(&folder, "two.yml", domain("one"));
+    wait_until(SOON, "the second to be refused", || refused(&tidegate, "limits.envoy_file"));
+    assert!(tidegate.output().contains("two.yml"), "{}", tidegate.output());
+    write(&folder, "two.yml", domain("two"));
+    wait_until(SOON, "it to be taken", || !refused(&tidegate, "limits.envoy_file"));
+}

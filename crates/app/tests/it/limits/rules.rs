@@ -1,0 +1,134 @@
+//! Rules from the API: ETags, tenants, and replicas that follow within a second.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::wait_until;
+
+use super::{call, check};
+use crate::support::{Backend, Call, MASTER_KEY, SOON, Setup, each_backend};
+
+each_backend! {
+    two_writers_notice_each_other
+    a_rule_holds_at_once_and_until_it_is_deleted
+}
+
+fn rule(limit: u64) -> Value {
+    json!({"key": "user:*", "limit": limit, "window": "1h", "algorithm": "fixed_window"})
+}
+
+fn two_writers_notice_each_other(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let addr = tidegate.addr();
+    let put = |condition: Option<(&str, &str)>, limit: u64| {
+        let call = Call::new("PUT", "/v1/limits/rules/users");
+        let call = match condition {
+            Some((name, value)) => call.header(name, value),
+            None => call,
+        };
+        call.json(rule(limit)).to(addr)
+    };
+    let made = put(Some(("if-none-match", "*")), 1);
+    let first = made.header("etag").unwrap().to_owned();
+    made.expect(201);
+    put(Some(("if-none-match", "*")), 2).expect_problem(412, "precondition_failed");
+    let replaced = put(Some(("if-match", &first)), 3);
+    let second = replaced.header("etag").unwrap().to_owned();
+    assert_eq!(replaced.expect(200)["limit"], 3);
+    assert_ne!(first, second);
+    put(Some(("if-match", &first)), 4).expect_problem(412, "precondition_failed");
+    put(Some(("if-match", "3")), 4).expect_problem(400, "invalid_header");
+    let unchanged = Call::get("/v1/limits/rules/users").header("if-none-match", &second).to(addr);
+    assert_eq!((unchanged.status, unchanged.body.as_str()), (304, ""));
+    let stale = Call::new("DELETE", "/v1/limits/rules/users").header("if-match", &first).to(addr);
+    stale.expect_problem(412, "precondition_failed");
+    Call::new("DELETE", "/v1/limits/rules/users").header("if-match", &second).to(addr).expect(204);
+    Call::get("/v1/limits/rules/users").to(addr).expect_problem(404, "not_found");
+    put(Some(("if-match", &second)), 4).expect_problem(404, "not_found");
+}
+
+fn a_rule_holds_at_once_and_until_it_is_deleted(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let addr = tidegate.addr();
+    call(addr, "/v1/limits/check", json!({"key": "user:1"})).expect_problem(404, "no_rule");
+    let made = call(addr, "/v1/limits/rules", rule(1)).expect(201);
+    let id = made["id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("rul_"), "{made}");
+    assert_eq!(check(addr, "user:1")["rule"], id.as_str());
+    assert_eq!(check(addr, "user:1")["allowed"], false);
+    Call::new("PUT", &format!("/v1/limits/rules/{id}")).json(rule(2)).to(addr).expect(200);
+    assert_eq!(check(addr, "user:1")["allowed"], true, "a raised limit lets more pass and forgets nothing");
+    assert_eq!(check(addr, "user:1")["allowed"], false);
+    let listed = Call::get("/v1/limits/rules").to(addr).expect(200);
+    assert_eq!(listed["data"][0]["id"], id.as_str());
+    let taken = json!({"id": id, "key": "a", "limit": 1, "window": "1s"});
+    call(addr, "/v1/limits/rules", taken).expect_problem(409, "rule_exists");
+    Call::new("DELETE", &format!("/v1/limits/rules/{id}")).to(addr).expect(204);
+    call(addr, "/v1/limits/check", json!({"key": "user:1"})).expect_problem(404, "no_rule");
+}
+
+#[test]
+fn a_wrong_rule_is_told_its_field() {
+    let tidegate = Setup::serve().start();
+    let cases: &[(Value, &str)] = &[
+        (json!({"key": "", "limit": 1, "window": "1s"}), "key"),
+        (json!({"key": "a", "limit": 0, "window": "1s"}), "limit"),
+        (json!({"key": "a", "limit": 1, "window": "0s"}), "window"),
+        (json!({"key": "a", "limit": 1, "window": "1 fortnight"}), "window"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "magic"}), "algorithm"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "fixed_window", "burst": 2}), "burst"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "cost": 2}), "cost"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "fallback": "maybe"}), "fallback"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "limt": 2}), "limt"),
+        (json!({"key": "a*", "limit": 1, "window": "1s", "overrides": {"b": {"limit": 1}}}), "overrides.b"),
+        (json!({"id": "No Name", "key": "a", "limit": 1, "window": "1s"}), "id"),
+    ];
+    for (rule, field) in cases {
+        let problem = call(tidegate.addr(), "/v1/limits/rules", rule.clone()).expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"], *field, "{rule}: {problem}");
+    }
+}
+
+#[test]
+fn all_replicas_follow_a_rule_within_a_second() {
+    let postgres = testkit::need!(testkit::postgres());
+    let replica = || Setup::serve().env("DATABASE_URL", &postgres.url()).env("TIDEGATE_MASTER_KEY", MASTER_KEY);
+    let replicas = [replica().start(), replica().start(), replica().start()];
+    let limit_of = |limit: u64, key: &str| {
+        let began = Instant::now();
+        for replica in &replicas {
+            wait_until(SOON, "the rule to be followed", || {
+                let answer = call(replica.addr(), "/v1/limits/peek", json!({"key": key}));
+                answer.status == 200 && answer.json()["limit"] == limit
+            });
+        }
+        began.elapsed()
+    };
+    call(replicas[0].addr(), "/v1/limits/rules", json!({"id": "a", "key": "*", "limit": 1, "window": "1s"}))
+        .expect(201);
+    let mut slowest = Duration::ZERO;
+    for limit in 2..6 {
+        let changed = json!({"key": "*", "limit": limit, "window": "1s"});
+        Call::new("PUT", "/v1/limits/rules/a").json(changed).to(replicas[1].addr()).expect(200);
+        slowest = slowest.max(limit_of(limit, "any"));
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
+
+#[test]
+fn a_tenants_rules_and_counters_are_its_own() {
+    let tidegate = Setup::locked().start();
+    let addr = tidegate.addr();
+    Call::post("/admin/tenants", json!({"id": "acme", "name": "Acme"})).admin().to(addr).expect(201);
+    let as_acme = |call: Call| call.admin().header("x-tenant", "acme").to(addr);
+    as_acme(Call::post("/v1/limits/rules", json!({"id": "all", "key": "*", "limit": 1, "window": "1h"}))).expect(201);
+    as_acme(Call::post("/v1/limits/check", json!({"key": "k"}))).expect(200);
+    Call::post("/v1/limits/check", json!({"key": "k"})).admin().to(addr).expect_problem(404, "no_rule");
+    Call::get("/v1/limits/rules/all").admin().to(addr).expect_problem(404, "not_found");
+    Call::post("/v1/limits/rules", json!({"id": "all", "key": "*", "limit": 1, "window": "1h"}))
+        .admin()
+        .to(addr)
+        .expect(201);
+    let own = Call::post("/v1/limits/check", json!({"key": "k"})).admin().to(addr).expect(200);
+    assert_eq!(own["allowed"], true, "acme's count is not mine");
+}

@@ -1,0 +1,229 @@
+//! The keeper of the rules: puts those of the files and those of the database into one book, and follows both.
+//!
+//! Other replicas' changes are seen within [`REFRESH`], our own at once. What cannot be read leaves the old rules in force.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use platform::{db, shutdown::Tasks};
+
+use crate::{
+    config::Config,
+    engine::{Book, Engine},
+    envoy::Domains,
+    error::Error,
+    file::{self, Files, Texts},
+    metrics::RULES_REFUSED,
+    rule::{Rule, RuleSet, Source},
+    store::{RuleRow, Store},
+};
+
+/// How long a change may go unnoticed.
+const REFRESH: Duration = Duration::from_millis(400);
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    engine: Engine,
+    rules: Option<Followed<RuleSet>>,
+    envoy: Option<Followed<Domains>>,
+    version: AtomicI64,
+    parts: Mutex<Parts>,
+    /// One refresh at a time: the later one finds nothing left to do.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+/// Files, and what was last read of them.
+struct Followed<T> {
+    files: Files<T>,
+    last: Mutex<Result<Texts, String>>,
+}
+
+/// What books are made from.
+#[derive(Default)]
+struct Parts {
+    /// By tenant and id; ids sort by age.
+    own: HashMap<Arc<str>, BTreeMap<Box<str>, Arc<Rule>>>,
+    sets: HashMap<Arc<str>, Arc<RuleSet>>,
+    file: Arc<RuleSet>,
+    envoy: Arc<Domains>,
+}
+
+impl Keeper {
+    /// Reads all rules; what is wrong in a file is an error here, at the start.
+    pub(crate) async fn start(config: &Config, store: Store, engine: Engine, tasks: &Tasks) -> Result<Self, Error> {
+        let mut parts = Parts::default();
+        let rules = match file::rules(config) {
+            Some(files) => {
+                let (texts, rules) = files.load()?;
+                parts.file = Arc::new(rules);
+                Some(Followed { files, last: Mutex::new(Ok(texts)) })
+            }
+            None => None,
+        };
+        let envoy = match file::envoy(config) {
+            Some(files) => {
+                let (texts, domains) = files.load()?;
+                parts.envoy = Arc::new(domains);
+                Some(Followed { files, last: Mutex::new(Ok(texts)) })
+            }
+            None => None,
+        };
+        let inner = Inner {
+            store,
+            engine,
+            rules,
+            envoy,
+            version: AtomicI64::new(0),
+            parts: Mutex::new(parts),
+            refreshing: tokio::sync::Mutex::default(),
+        };
+        let keeper = Keeper { inner: Arc::new(inner) };
+        keeper.publish();
+        keeper.refresh().await?;
+        keeper.follow(tasks);
+        Ok(keeper)
+    }
+
+    /// Reads what changed in the database since the last time.
+    pub(crate) async fn refresh(&self) -> Result<(), db::Error> {
+        let Inner { store, version, refreshing, .. } = &*self.inner;
+        let _one_at_a_time = refreshing.lock().await;
+        let mut has_changed = false;
+        loop {
+            let (rows, newest) = store.changed_rules(version.load(Relaxed)).await?;
+            let Some(newest) = newest else { break };
+            self.inner.parts.lock().take(rows);
+            version.store(newest, Relaxed);
+            has_changed = true;
+        }
+        if has_changed {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// How many rules a tenant has of its own.
+    pub(crate) fn count(&self, tenant: &str) -> usize {
+        self.inner.parts.lock().own.get(tenant).map_or(0, BTreeMap::len)
+    }
+
+    fn follow(&self, tasks: &Tasks) {
+        let (keeper, stopping) = (self.clone(), tasks.stopping().clone());
+        tasks.spawn("limit rules", async move {
+            let mut tick = tokio::time::interval(REFRESH);
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                if let Err(error) = keeper.refresh().await {
+                    tracing::warn!(%error, "Limit rules could not be read; the last known ones are used.");
+                }
+                let files = keeper.clone();
+                // A folder on a slow disk must not hold up the runtime.
+                if tokio::task::spawn_blocking(move || files.reread()).await.is_err() {
+                    tracing::error!("Reading the files of rules panicked; the last known rules are used.");
+                }
+            }
+        });
+    }
+
+    /// Takes over what changed in the files.
+    fn reread(&self) {
+        let Inner { rules, envoy, parts, .. } = &*self.inner;
+        let mut has_changed = false;
+        if let Some(set) = rules.as_ref().and_then(Followed::changed) {
+            parts.lock().file = Arc::new(set);
+            has_changed = true;
+        }
+        if let Some(domains) = envoy.as_ref().and_then(Followed::changed) {
+            parts.lock().envoy = Arc::new(domains);
+            has_changed = true;
+        }
+        if has_changed {
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        let parts = self.inner.parts.lock();
+        let (file, envoy) = (Arc::clone(&parts.file), Arc::clone(&parts.envoy));
+        self.inner.engine.replace(Book { tenants: parts.sets.clone(), file, envoy });
+    }
+}
+
+impl<T> Followed<T> {
+    /// The rules on disk, if they are other than before and right.
+    fn changed(&self) -> Option<T> {
+        let texts = self.files.texts();
+        let mut last = self.last.lock();
+        if texts == *last {
+            return None;
+        }
+        let parsed = texts
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|texts| self.files.parse(texts).map_err(|invalid| invalid.problem));
+        *last = texts;
+        metrics::gauge!(RULES_REFUSED, "setting" => self.files.key).set(if parsed.is_err() { 1.0 } else { 0.0 });
+        match parsed {
+            Ok(rules) => {
+                tracing::info!(setting = self.files.key, "The rules were read again.");
+                Some(rules)
+            }
+            Err(problem) => {
+                tracing::warn!(setting = self.files.key, %problem, "The new rules are wrong; the old ones stay in force.");
+                None
+            }
+        }
+    }
+}
+
+impl Parts {
+    fn take(&mut self, rows: Vec<RuleRow>) {
+        let mut touched = Vec::new();
+        for row in rows {
+            let tenant: Arc<str> = row.tenant.as_str().into();
+            let own = self.own.entry(Arc::clone(&tenant)).or_default();
+            match row.compile() {
+                Some(rule) => drop(own.insert(row.id.into(), rule)),
+                None => drop(own.remove(row.id.as_str())),
+            }
+            if !touched.contains(&tenant) {
+                touched.push(tenant);
+            }
+        }
+        for tenant in touched {
+            match self.own.get(&tenant).filter(|own| !own.is_empty()) {
+                Some(own) => drop(self.sets.insert(tenant, Arc::new(RuleSet::new(own.values().cloned())))),
+                None => {
+                    self.own.remove(&tenant);
+                    self.sets.remove(&tenant);
+                }
+            }
+        }
+    }
+}
+
+impl RuleRow {
+    /// What was checked at write time compiles; a row that does not (another version wrote it) is left out, loudly.
+    fn compile(&self) -> Option<Arc<Rule>> {
+        if self.is_deleted {
+            return None;
+        }
+        let rule = self.written.check(self.id.as_str().into(), Source::Api);
+        let told = |error: &platform::config::Invalid| {
+            tracing::error!(rule = self.id, %error, "A stored rule cannot be used.");
+        };
+        rule.inspect_err(told).ok().map(Arc::new)
+    }
+}

@@ -1,0 +1,209 @@
+//! `/v1/limits/rules`: a tenant's own rules. Every rule has an ETag, so that two writers notice each other.
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use platform::{
+    http::{Json, Page, PageQuery, Path, Query},
+    id,
+    problem::Problem,
+};
+use serde::Serialize;
+use tenancy::{door::Caller, scope::Scope};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{
+    Limits,
+    error::Error,
+    rule::{Source, Written},
+    store::RuleRow,
+};
+
+/// Rules that one tenant may have of its own.
+const MOST_RULES: usize = 10_000;
+
+/// A rule as it is kept.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RuleOut {
+    #[serde(flatten)]
+    written: Written,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String)]
+    created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(value_type = String)]
+    updated_at: OffsetDateTime,
+}
+
+impl From<RuleRow> for RuleOut {
+    fn from(row: RuleRow) -> Self {
+        let written = Written { id: Some(row.id), ..row.written };
+        RuleOut { written, created_at: row.created_at, updated_at: row.updated_at }
+    }
+}
+
+/// Make a rule
+#[utoipa::path(post, path = "/v1/limits/rules", tag = "limits", request_body = Written, responses(
+    (status = 201, body = RuleOut), (status = 409, description = "the id is taken", body = Problem), (status = 422, body = Problem)))]
+pub(super) async fn create(
+    State(limits): State<Limits>,
+    caller: Caller,
+    Json(mut written): Json<Written>,
+) -> Result<Response, Problem> {
+    caller.require(Scope::LimitsWrite)?;
+    let id = match written.id.take() {
+        Some(id) => id::check(&id).map_err(|problem| Problem::invalid("id", problem))?.to_owned(),
+        None => id::new("rul"),
+    };
+    check(&written)?;
+    check_room(&limits, &caller)?;
+    let row = limits.store().create_rule(&caller.tenant, &id, &written).await?.ok_or_else(|| {
+        Problem::conflict("rule_exists", format!("there is a rule {id:?}: choose another id, or PUT it")).field("id")
+    })?;
+    limits.keeper().refresh().await?;
+    Ok((StatusCode::CREATED, show(row)).into_response())
+}
+
+/// List rules
+#[utoipa::path(get, path = "/v1/limits/rules", tag = "limits", params(PageQuery), responses((status = 200, body = Page<RuleOut>)))]
+pub(super) async fn list(
+    State(limits): State<Limits>,
+    caller: Caller,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<RuleOut>>, Problem> {
+    caller.require(Scope::LimitsRead)?;
+    let limit = page.limit()?;
+    let rows = limits.store().rules(&caller.tenant, page.after.as_deref(), limit + 1).await?;
+    let Page { data, next } = Page::from_rows(rows, limit, |row| &row.id);
+    Ok(Json(Page { data: data.into_iter().map(RuleOut::from).collect(), next }))
+}
+
+/// Get a rule
+#[utoipa::path(get, path = "/v1/limits/rules/{rule}", tag = "limits", responses(
+    (status = 200, body = RuleOut), (status = 304, description = "it is as `If-None-Match` says"), (status = 404, body = Problem)))]
+pub(super) async fn get(
+    State(limits): State<Limits>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    caller.require(Scope::LimitsRead)?;
+    let row = found(&limits, &caller, &id).await?;
+    let tag = etag(row.version);
+    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag || known == "*");
+    if is_known {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    Ok(show(row).into_response())
+}
+
+/// Make or replace a rule
+///
+/// `If-Match` replaces only the version you saw; `If-None-Match: *` only makes, never replaces.
+#[utoipa::path(put, path = "/v1/limits/rules/{rule}", tag = "limits", request_body = Written,
+    params(("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)), responses(
+    (status = 200, body = RuleOut), (status = 201, body = RuleOut), (status = 412, description = "somebody changed it meanwhile", body = Problem), (status = 422, body = Problem)))]
+pub(super) async fn put(
+    State(limits): State<Limits>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Json(mut written): Json<Written>,
+) -> Result<Response, Problem> {
+    caller.require(Scope::LimitsWrite)?;
+    id::check(&id).map_err(|problem| Problem::invalid("id", problem))?;
+    if written.id.take().is_some_and(|own| own != id) {
+        return Err(Problem::invalid("id", format!("the path says {id:?}: leave the id out, or say the same")));
+    }
+    check(&written)?;
+    let (tenant, seen) = (&*caller.tenant, seen_version(&headers)?);
+    let only_makes = headers.contains_key(header::IF_NONE_MATCH);
+    let replaced = match only_makes {
+        true => None,
+        false => limits.store().replace_rule(tenant, &id, &written, seen).await?,
+    };
+    let (status, row) = match replaced {
+        Some(row) => (StatusCode::OK, row),
+        None if seen.is_some() => return Err(changed(&limits, &caller, &id).await),
+        None => {
+            check_room(&limits, &caller)?;
+            let made = limits.store().create_rule(tenant, &id, &written).await?;
+            (StatusCode::CREATED, made.ok_or_else(|| stale(&id))?)
+        }
+    };
+    limits.keeper().refresh().await?;
+    Ok((status, show(row)).into_response())
+}
+
+/// Delete a rule
+#[utoipa::path(delete, path = "/v1/limits/rules/{rule}", tag = "limits", params(("If-Match" = Option<String>, Header)), responses(
+    (status = 204), (status = 404, body = Problem), (status = 412, description = "somebody changed it meanwhile", body = Problem)))]
+pub(super) async fn delete(
+    State(limits): State<Limits>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    caller.require(Scope::LimitsWrite)?;
+    if !limits.store().delete_rule(&caller.tenant, &id, seen_version(&headers)?).await? {
+        return Err(changed(&limits, &caller, &id).await);
+    }
+    limits.keeper().refresh().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn check(written: &Written) -> Result<(), Problem> {
+    written.check("".into(), Source::Api).map(drop).map_err(|wrong| Error::from(wrong).into())
+}
+
+fn check_room(limits: &Limits, caller: &Caller) -> Result<(), Problem> {
+    if limits.keeper().count(&caller.tenant) < MOST_RULES {
+        return Ok(());
+    }
+    let detail = format!("a tenant may have {MOST_RULES} rules: delete some, or use patterns and overrides");
+    Err(Problem::conflict("too_many_rules", detail))
+}
+
+async fn found(limits: &Limits, caller: &Caller, id: &str) -> Result<RuleRow, Problem> {
+    limits.store().rule(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("rule", id))
+}
+
+/// Why nothing was changed: there is no such rule, or it is at another version.
+async fn changed(limits: &Limits, caller: &Caller, id: &str) -> Problem {
+    match found(limits, caller, id).await {
+        Ok(_) => stale(id),
+        Err(problem) => problem,
+    }
+}
+
+fn stale(id: &str) -> Problem {
+    let detail = format!("the rule {id:?} is not as you say: get it, look, and try again with its ETag");
+    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail)
+}
+
+/// The version that `If-Match` names; `*` and nothing name none.
+fn seen_version(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(tag) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = tag.to_str().unwrap_or_default();
+    let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).and_then(|text| text.parse().ok());
+    match version {
+        Some(version) => Ok(Some(version)),
+        None if text == "*" => Ok(None),
+        None => Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_header",
+            "If-Match holds the ETag of the rule, in its quotes",
+        )),
+    }
+}
+
+fn etag(version: i64) -> HeaderValue {
+    HeaderValue::from_str(&format!("\"{version}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+fn show(row: RuleRow) -> impl IntoResponse {
+    ([(header::ETAG, etag(row.version))], Json(RuleOut::from(row)))
+}

@@ -1,0 +1,5 @@
+-- Only where the row is still at the version the caller saw, if it named one.
+UPDATE limit_rules
+SET rule = ?3, version = (SELECT version FROM limit_rule_version), updated_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
+WHERE tenant_id = ?1 AND id = ?2 AND deleted_at IS NULL AND (?4 IS NULL OR version = ?4)
+RETURNING id, tenant_id, rule, version, deleted_at, created_at, updated_at
