@@ -206,6 +206,24 @@ pub struct Attempt {
     pub error: Option<AttemptError>,
 }
 
+/// One call, and the delivery it was made for.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct FoundAttempt {
+    pub delivery_id: String,
+    pub event_id: String,
+    pub event_type: String,
+    pub subscription_id: String,
+    #[serde(flatten)]
+    pub attempt: Attempt,
+}
+
+impl FoundAttempt {
+    pub fn new(delivery: &Delivery, attempt: Attempt) -> Self {
+        let Delivery { id, event_id, event_type, subscription_id, .. } = delivery.clone();
+        FoundAttempt { delivery_id: id, event_id, event_type, subscription_id, attempt }
+    }
+}
+
 /// Why an attempt failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AttemptError {

@@ -52,6 +52,11 @@ impl Status {
         Status::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
+    /// Few deliveries are in it at a time, so there is an index of them.
+    pub fn is_rare(self) -> bool {
+        matches!(self, Status::Retrying | Status::Throttled | Status::Failed | Status::Cancelled)
+    }
+
     /// Nothing more happens by itself.
     pub fn is_final(self) -> bool {
         matches!(self, Status::Delivered | Status::Failed | Status::Cancelled)

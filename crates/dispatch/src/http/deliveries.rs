@@ -13,8 +13,8 @@ use utoipa::IntoParams;
 use crate::{
     Dispatch,
     delivery::Status,
-    model::{Attempt, Delivery},
-    store::records::DeliveryFilter,
+    model::{Attempt, Delivery, FoundAttempt},
+    store::search::DeliveryFilter,
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -23,6 +23,8 @@ use crate::{
 pub(super) struct DeliveryQuery {
     status: Option<Status>,
     subscription: Option<String>,
+    /// The event's id.
+    event: Option<String>,
     /// The event's type, exactly.
     #[serde(rename = "type")]
     event_type: Option<String>,
@@ -38,6 +40,34 @@ pub(super) struct DeliveryQuery {
     after: Option<String>,
 }
 
+/// The same for attempts; serde takes no unknown parameters through a flattened struct, so the fields stand here again.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AttemptQuery {
+    /// How it ended: `success`, or the class of its error, such as `timeout` or `server_error`.
+    class: Option<String>,
+    #[param(ignore)]
+    status: Option<Status>,
+    #[param(ignore)]
+    subscription: Option<String>,
+    #[param(ignore)]
+    event: Option<String>,
+    #[serde(rename = "type")]
+    #[param(ignore)]
+    event_type: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[param(ignore)]
+    since: Option<OffsetDateTime>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[param(ignore)]
+    until: Option<OffsetDateTime>,
+    #[param(ignore)]
+    limit: Option<u32>,
+    #[param(ignore)]
+    after: Option<String>,
+}
+
 /// List deliveries
 #[utoipa::path(get, path = "/v1/deliveries", tag = "deliveries", params(DeliveryQuery), responses((status = 200, body = Page<Delivery>)))]
 pub(super) async fn list(
@@ -46,11 +76,39 @@ pub(super) async fn list(
     Query(query): Query<DeliveryQuery>,
 ) -> Result<Json<Page<Delivery>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let DeliveryQuery { status, subscription, event_type, since, until, limit, after } = query;
+    search(&dispatch, &caller, query).await.map(Json)
+}
+
+/// List attempts
+///
+/// Every call for the deliveries that are asked for, newest delivery first. `limit` counts deliveries.
+#[utoipa::path(get, path = "/v1/attempts", tag = "deliveries", params(DeliveryQuery, AttemptQuery), responses((status = 200, body = Page<FoundAttempt>)))]
+pub(super) async fn all_attempts(
+    State(dispatch): State<Dispatch>,
+    caller: Caller,
+    Query(query): Query<AttemptQuery>,
+) -> Result<Json<Page<FoundAttempt>>, Problem> {
+    caller.require(Scope::DispatchRead)?;
+    let AttemptQuery { class, status, subscription, event, event_type, since, until, limit, after } = query;
+    let query = DeliveryQuery { status, subscription, event, event_type, since, until, limit, after };
+    let Page { data, next } = search(&dispatch, &caller, query).await?;
+    let data = dispatch.store().attempts_of(&caller.tenant, &data, class.as_deref()).await?;
+    Ok(Json(Page { data, next }))
+}
+
+async fn search(dispatch: &Dispatch, caller: &Caller, query: DeliveryQuery) -> Result<Page<Delivery>, Problem> {
+    let DeliveryQuery { status, subscription, event, event_type, since, until, limit, after } = query;
     let limit = PageQuery { limit, after: None }.limit()?;
-    let filter = DeliveryFilter { status, subscription, event_uid: None, event_type, since, until };
+    let event_uid = match event {
+        None => None,
+        Some(id) => match dispatch.store().uid_of_event(&caller.tenant, &id).await? {
+            Some(uid) => Some(uid),
+            None => return Ok(Page { data: Vec::new(), next: None }),
+        },
+    };
+    let filter = DeliveryFilter { status, subscription, event_uid, event_type, since, until };
     let rows = dispatch.store().deliveries(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
-    Ok(Json(Page::from_rows(rows, limit, |delivery| &delivery.id)))
+    Ok(Page::from_rows(rows, limit, |delivery| &delivery.id))
 }
 
 /// Get a delivery

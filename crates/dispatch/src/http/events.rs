@@ -21,6 +21,7 @@ use platform::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenancy::{door::Caller, scope::Scope};
+use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -30,7 +31,7 @@ use crate::{
     error::Error,
     intake::{EventIn, Memory},
     model::{Delivery, Event},
-    store::records::DeliveryFilter,
+    store::search::{DeliveryFilter, EventFilter},
 };
 
 /// Events of one request that are on their way to the database at a time.
@@ -227,6 +228,14 @@ fn lines(body: Body, longest: usize) -> impl stream::Stream<Item = Result<Bytes,
 struct EventQuery {
     #[serde(rename = "type")]
     event_type: Option<String>,
+    /// Accepted at or after this time.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[param(value_type = Option<String>, format = DateTime)]
+    since: Option<OffsetDateTime>,
+    /// Accepted before this time.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[param(value_type = Option<String>, format = DateTime)]
+    until: Option<OffsetDateTime>,
     limit: Option<u32>,
     after: Option<String>,
 }
@@ -239,10 +248,10 @@ async fn list(
     Query(query): Query<EventQuery>,
 ) -> Result<Json<Page<Event>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let page = PageQuery { limit: query.limit, after: query.after };
-    let limit = page.limit()?;
-    let events =
-        dispatch.store().events(&caller.tenant, query.event_type.as_deref(), page.after.as_deref(), limit + 1).await?;
+    let EventQuery { event_type, since, until, limit, after } = query;
+    let limit = PageQuery { limit, after: None }.limit()?;
+    let filter = EventFilter { event_type, since, until };
+    let events = dispatch.store().events(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
     Ok(Json(Page::from_rows(events, limit, |event| &event.id)))
 }
 

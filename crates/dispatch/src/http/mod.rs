@@ -24,6 +24,7 @@ pub fn routes() -> OpenApiRouter<Dispatch> {
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::attempts))
+        .routes(routes!(deliveries::all_attempts))
         .routes(routes!(deliveries::retry))
         .routes(routes!(deliveries::cancel))
 }

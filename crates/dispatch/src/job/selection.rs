@@ -92,9 +92,6 @@ pub enum Walk {
     Events,
 }
 
-/// Statuses that have an index of their own.
-const RARE: [Status; 4] = [Status::Retrying, Status::Throttled, Status::Failed, Status::Cancelled];
-
 impl Selection {
     /// Fills in what `kind` takes for granted, and refuses what makes no sense. `status` and `dry_run` are as they were
     /// sent in.
@@ -159,7 +156,7 @@ impl Selection {
     pub fn walks(&self, kind: Kind) -> Vec<Walk> {
         let mut walks = if self.deliveries.is_some() {
             vec![Walk::Named]
-        } else if self.status.iter().all(|status| RARE.contains(status)) {
+        } else if self.status.iter().all(|status| status.is_rare()) {
             self.status.iter().copied().map(Walk::Status).collect()
         } else if let Some(subscription) = &self.subscription {
             vec![Walk::Subscription(subscription.clone())]

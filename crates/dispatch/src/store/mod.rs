@@ -5,9 +5,12 @@
 
 pub mod jobs;
 mod only_worker;
+#[cfg(test)]
+mod plans;
 mod postgres;
 pub mod records;
 pub mod rejected;
+pub mod search;
 mod sqlite;
 pub mod sweep;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::{Store, milliseconds};
 use crate::{
     delivery::Status,
-    model::{Attempt, AttemptError, Delivery, Event, Settings},
+    model::{Delivery, Event, Settings},
 };
 
 /// A subscription's row.
@@ -39,17 +39,6 @@ pub struct SealedSecret {
 
 /// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again.
 pub(crate) const PARKED: &str = "the subscription is switched off";
-
-/// Which deliveries to list. What is `None` is not asked.
-#[derive(Clone, Debug, Default)]
-pub struct DeliveryFilter {
-    pub status: Option<Status>,
-    pub subscription: Option<String>,
-    pub event_uid: Option<String>,
-    pub event_type: Option<String>,
-    pub since: Option<OffsetDateTime>,
-    pub until: Option<OffsetDateTime>,
-}
 
 impl Store {
     pub async fn create_subscription(
@@ -192,51 +181,9 @@ impl Store {
         Ok(Some(event))
     }
 
-    pub async fn events(
-        &self,
-        tenant: &str,
-        event_type: Option<&str>,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<Event>, Error> {
-        let step = query!("list_events").with([tenant.into(), event_type.into(), after.into(), limit.into()]);
-        let mut events: Vec<Event> = self.database.fetch(step).await?.iter().map(event).collect();
-        for event in &mut events {
-            let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
-            event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
-        }
-        Ok(events)
-    }
-
     pub async fn delivery(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
         let rows = self.database.fetch(query!("get_delivery").with([tenant.into(), id.into()])).await?;
         Ok(first(&rows, delivery))
-    }
-
-    pub async fn deliveries(
-        &self,
-        tenant: &str,
-        filter: &DeliveryFilter,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<Delivery>, Error> {
-        let step = query!("list_deliveries").with([
-            tenant.into(),
-            filter.status.map(Status::as_str).into(),
-            filter.subscription.as_deref().into(),
-            filter.event_uid.as_deref().into(),
-            filter.event_type.as_deref().into(),
-            filter.since.map_or(Value::Null, Value::Time),
-            filter.until.map_or(Value::Null, Value::Time),
-            after.into(),
-            limit.into(),
-        ]);
-        Ok(self.database.fetch(step).await?.iter().map(delivery).collect())
-    }
-
-    pub async fn attempts(&self, tenant: &str, delivery: &str) -> Result<Vec<Attempt>, Error> {
-        let step = query!("list_attempts").with([tenant.into(), delivery.into(), 100_u32.into()]);
-        Ok(self.database.fetch(step).await?.iter().map(attempt).collect())
     }
 
     /// One more attempt now; false if it is being attempted, or there is none.
@@ -311,7 +258,7 @@ fn subscription(row: &Row) -> SubscriptionRow {
     }
 }
 
-fn event(row: &Row) -> Event {
+pub(super) fn event(row: &Row) -> Event {
     Event {
         id: row.text("id"),
         event_type: row.text("type"),
@@ -326,7 +273,7 @@ fn event(row: &Row) -> Event {
     }
 }
 
-fn delivery(row: &Row) -> Delivery {
+pub(super) fn delivery(row: &Row) -> Delivery {
     let status = Status::parse(&row.text("status")).unwrap_or(Status::Pending);
     Delivery {
         id: row.text("id"),
@@ -344,22 +291,8 @@ fn delivery(row: &Row) -> Delivery {
     }
 }
 
-fn attempt(row: &Row) -> Attempt {
-    let error = row.optional_text("error_class").map(|class| AttemptError { class, sentence: row.text("error") });
-    Attempt {
-        id: row.text("id"),
-        number: row.int("number"),
-        started_at: row.time("started_at"),
-        duration_ms: row.int("duration_ms"),
-        response_status: row.optional_int("response_status"),
-        response_headers: row.optional_text("response_headers").and_then(|json| RawValue::from_string(json).ok()),
-        response_body: row.optional_bytes("response_body").map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-        error,
-    }
-}
-
 /// What an operator should look at first.
-fn most_urgent(statuses: impl Iterator<Item = Status>) -> &'static str {
+pub(super) fn most_urgent(statuses: impl Iterator<Item = Status>) -> &'static str {
     const URGENCY: [Status; 7] = [
         Status::Failed,
         Status::Retrying,

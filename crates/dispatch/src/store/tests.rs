@@ -10,7 +10,7 @@ use platform::{
 use testkit::need;
 
 use super::*;
-use crate::store::records::DeliveryFilter;
+use crate::store::search::{DeliveryFilter, EventFilter};
 
 pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ pub(in crate::store) async fn each_store<F: Future<Output = ()>>(case: impl Fn(S
     case(open(&postgres.url(), folder.path()).await).await;
 }
 
-async fn open(url: &str, folder: &std::path::Path) -> Store {
+pub(in crate::store) async fn open(url: &str, folder: &std::path::Path) -> Store {
     let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
     let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
     database.migrate(&[MIGRATIONS]).await.unwrap();
@@ -330,7 +330,7 @@ async fn deliveries_are_listed_newest_first_by_any_condition() {
         );
         assert_eq!(list(DeliveryFilter { since: Some(now + MINUTE), ..Default::default() }).await, 0);
         assert_eq!(store.event("acme", "a").await.unwrap().unwrap().status, "processing");
-        assert_eq!(store.events("acme", None, Some("b"), 10).await.unwrap().len(), 1);
+        assert_eq!(store.events("acme", &EventFilter::default(), Some("b"), 10).await.unwrap().len(), 1);
         assert!(store.event("other", "a").await.unwrap().is_none());
     })
     .await;
@@ -343,7 +343,7 @@ async fn what_is_older_than_retention_goes_once_it_has_ended() {
         let claimed = claim(&store, "w").await;
         store.record(vec![record(&claimed[0], Status::Delivered, None)]).await.unwrap();
         store.forget(Duration::from_secs(86_400)).await.unwrap();
-        assert_eq!(store.events("acme", None, None, 10).await.unwrap().len(), 2, "not old yet");
+        assert_eq!(store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len(), 2, "not old yet");
     })
     .await;
 }

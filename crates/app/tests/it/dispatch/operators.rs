@@ -132,6 +132,48 @@ fn a_deleted_subscription_gets_nothing_more(backend: &Backend) {
 }
 
 #[test]
+fn deliveries_and_attempts_are_found_by_what_they_have_in_common() {
+    let receiver = Receiver::start();
+    receiver.set_path("/slow", Answer::Hang);
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"event_types": ["order.*"]}));
+    let slow = json!({"event_types": ["slow"], "timeout": "200ms", "retry_schedule": []});
+    let slow = subscribe(addr, &receiver.url("/slow"), slow);
+    for (id, event_type) in [("a", "order.created"), ("b", "order.paid"), ("c", "slow")] {
+        send(addr, json!({"id": id, "type": event_type, "data": {}}));
+    }
+    wait_for_status(addr, "c", "failed");
+    super::wait_until_ended(addr);
+    let count = |path: &str| Call::get(path).to(addr).expect(200)["data"].as_array().unwrap().len();
+    let id = slow["id"].as_str().unwrap();
+    for (query, found) in [
+        ("", 3),
+        ("event=a", 1),
+        ("event=nobody", 0),
+        ("type=order.paid", 1),
+        ("status=failed", 1),
+        (&format!("subscription={id}"), 1),
+        (&format!("subscription={id}&status=delivered"), 0),
+        ("since=2099-01-01T00:00:00Z", 0),
+        ("until=2099-01-01T00:00:00Z", 3),
+    ] {
+        assert_eq!(count(&format!("/v1/deliveries?{query}")), found, "{query}");
+        assert_eq!(count(&format!("/v1/attempts?{query}")), found, "{query}");
+    }
+    let timeouts = Call::get("/v1/attempts?class=timeout").to(addr).expect(200);
+    let found = &timeouts["data"][0];
+    assert_eq!(
+        (&found["event_id"], &found["subscription_id"], &found["number"]),
+        (&json!("c"), &slow["id"], &json!(1))
+    );
+    assert_eq!(count("/v1/attempts?class=success"), 2);
+    assert_eq!(count("/v1/events?since=2099-01-01T00:00:00Z"), 0);
+    assert_eq!(count("/v1/events?type=slow"), 1);
+    Call::get("/v1/attempts?colour=red").to(addr).expect_problem(400, "invalid_query");
+}
+
+#[test]
 fn a_test_event_goes_to_its_subscription_alone() {
     let receiver = Receiver::start();
     let tidegate = replica(&Backend::Sqlite).start();

@@ -1,5 +1,9 @@
+-- Rows are compared with the index's own columns: by the id alone the planner would take the primary key, past every
+-- other tenant's rows.
 SELECT e.uid, e.id, e.type, e.source, e.ordering_key, e.deliver_at, e.data, e.created_at FROM events e
-WHERE e.tenant_id = $1 AND ($2::text IS NULL OR e.type = $2)
-  AND ($3::text IS NULL OR e.uid < (SELECT uid FROM event_keys WHERE tenant_id = $1 AND id = $3))
+WHERE e.tenant_id = $1 AND $2::text IS NULL
+  AND (e.tenant_id, e.uid) >= ($1, $5) AND (e.tenant_id, e.uid) < ($1, $6)
+  AND ($3::timestamptz IS NULL OR e.created_at >= $3)
+  AND ($4::timestamptz IS NULL OR e.created_at < $4)
 ORDER BY e.uid DESC
-LIMIT $4
+LIMIT $7

@@ -1,13 +1,13 @@
 -- Newest first. Every condition that is NULL is not asked.
 SELECT d.id, d.event_uid, e.id AS event_id, e.type AS event_type, d.subscription_id, d.status, d.attempts, d.deferrals, d.due_at, d.last_error, d.created_at, d.updated_at
-FROM deliveries d LEFT JOIN events e ON e.uid = d.event_uid
+FROM deliveries d INDEXED BY deliveries_of_tenant LEFT JOIN events e ON e.uid = d.event_uid
 WHERE d.tenant_id = ?1
+  AND d.id >= ?8 AND d.id < ?9
   AND (?2 IS NULL OR d.status = ?2)
   AND (?3 IS NULL OR d.subscription_id = ?3)
   AND (?4 IS NULL OR d.event_uid = ?4)
   AND (?5 IS NULL OR e.type = ?5)
   AND (?6 IS NULL OR d.created_at >= ?6)
   AND (?7 IS NULL OR d.created_at < ?7)
-  AND (?8 IS NULL OR d.id < ?8)
 ORDER BY d.id DESC
-LIMIT ?9
+LIMIT ?10

@@ -2,6 +2,6 @@
 SELECT e.uid, e.id, e.type, e.source, e.ordering_key, CASE WHEN $5::boolean THEN e.data END AS data, e.created_at,
   (SELECT string_agg(d.subscription_id, ' ') FROM deliveries d WHERE d.event_uid = e.uid) AS receivers
 FROM events e
-WHERE e.tenant_id = $1 AND e.uid > $2 AND e.uid < $3
+WHERE e.tenant_id = $1 AND (e.tenant_id, e.uid) > ($1, $2) AND (e.tenant_id, e.uid) < ($1, $3)
 ORDER BY e.uid
 LIMIT $4

@@ -2,6 +2,6 @@
 SELECT d.id, d.fence, d.status, d.subscription_id, d.event_uid, e.type AS event_type, d.created_at, d.updated_at
 FROM deliveries d LEFT JOIN events e ON e.uid = d.event_uid
 WHERE d.tenant_id = $1 AND d.status = $5 AND d.status IN ('retrying', 'throttled', 'failed', 'cancelled')
-  AND d.id > $2 AND d.id < $3
+  AND (d.tenant_id, d.status, d.id) > ($1, $5, $2) AND (d.tenant_id, d.status, d.id) < ($1, $5, $3)
 ORDER BY d.id
 LIMIT $4

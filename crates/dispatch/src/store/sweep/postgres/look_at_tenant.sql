@@ -1,5 +1,7 @@
+-- Rows are compared with the index's own columns: by the id alone the planner would take the primary key, past every
+-- other tenant's rows.
 SELECT d.id, d.fence, d.status, d.subscription_id, d.event_uid, e.type AS event_type, d.created_at, d.updated_at
 FROM deliveries d LEFT JOIN events e ON e.uid = d.event_uid
-WHERE d.tenant_id = $1 AND d.id > $2 AND d.id < $3
+WHERE d.tenant_id = $1 AND (d.tenant_id, d.id) > ($1, $2) AND (d.tenant_id, d.id) < ($1, $3)
 ORDER BY d.id
 LIMIT $4

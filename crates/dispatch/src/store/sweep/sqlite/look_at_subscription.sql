@@ -1,5 +1,5 @@
 SELECT d.id, d.fence, d.status, d.subscription_id, d.event_uid, e.type AS event_type, d.created_at, d.updated_at
-FROM deliveries d LEFT JOIN events e ON e.uid = d.event_uid
+FROM deliveries d INDEXED BY deliveries_of_subscription LEFT JOIN events e ON e.uid = d.event_uid
 WHERE d.tenant_id = ?1 AND d.subscription_id = ?5 AND d.id > ?2 AND d.id < ?3
 ORDER BY d.id
 LIMIT ?4

@@ -1,0 +1,103 @@
+//! Every list and every walk goes along the index that was made for it, on both databases: a query that reads a table
+//! from end to end is fast in a test and a fault in a year.
+
+use platform::{
+    db::{Database, Query},
+    id, query,
+};
+use testkit::need;
+
+use super::{Store, tests::open};
+
+macro_rules! walk {
+    ($name:literal) => {
+        Query {
+            sqlite: include_str!(concat!("sweep/sqlite/", $name, ".sql")),
+            postgres: include_str!(concat!("sweep/postgres/", $name, ".sql")),
+        }
+    };
+}
+/// Values of a list of deliveries; those of a range of ids are such that it is not empty.
+const LISTED: &str = "'t1', 'failed', 'sub_1', 'x', 'type.1', NULL, NULL, '', '~', 50";
+
+/// A query, the index that it must walk (its name in SQLite, its columns in PostgreSQL), and values for its parameters.
+#[rustfmt::skip]
+const PLANS: [(Query, &str, &str, &str); 13] = [
+    (query!("list_deliveries"), "deliveries_of_tenant", "tenant_id_id_idx", LISTED),
+    (query!("list_deliveries_of_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", LISTED),
+    (query!("list_deliveries_of_event"), "deliveries_of_event", "event_uid_idx", LISTED),
+    (query!("list_deliveries_by_status"), "deliveries_by_status", "tenant_id_status_id_idx", LISTED),
+    (query!("list_waiting_deliveries"), "deliveries_due", "due_at_idx", LISTED),
+    (query!("list_deliveries_by_type"), "events_by_type", "tenant_id_type_uid_idx", "'t1', NULL, NULL, NULL, 'type.1', NULL, NULL, '', '~', 50, '~', ''"),
+    (query!("list_events"), "events_of_tenant", "tenant_id_uid_idx", "'t1', NULL, NULL, NULL, '', '~', 50"),
+    (query!("list_events_by_type"), "events_by_type", "tenant_id_type_uid_idx", "'t1', 'type.1', NULL, NULL, '', '~', 50"),
+    (query!("attempts_of_deliveries"), "attempts_of_delivery", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
+    (query!("resume_deliveries"), "deliveries_by_status", "_idx", "'t1', 'sub_1', 'x'"),
+    (walk!("look_at_tenant"), "deliveries_of_tenant", "tenant_id_id_idx", "'t1', '', '~', 50"),
+    (walk!("look_at_status"), "deliveries_by_status", "tenant_id_status_id_idx", "'t1', '', '~', 50, 'failed'"),
+    (walk!("look_at_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', '', '~', 50, 'sub_1'"),
+];
+
+#[tokio::test]
+async fn sqlite_walks_the_index_that_was_made_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open("", folder.path()).await;
+    let Database::Sqlite(sqlite) = &store.database else { panic!("it is SQLite") };
+    for (query, index, ..) in PLANS {
+        let plan: Vec<String> = sqlite
+            .read(move |connection| {
+                let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", query.sqlite))?;
+                let nulls = vec![rusqlite::types::Null; statement.parameter_count()];
+                statement.query_map(rusqlite::params_from_iter(nulls), |row| row.get(3))?.collect()
+            })
+            .await
+            .unwrap();
+        let plan = plan.join("\n");
+        assert!(plan.contains(index), "{index} is not in\n{plan}\nof\n{}", query.sqlite);
+        let scan = plan.lines().find(|line| line.starts_with("SCAN") && !line.contains("json_each"));
+        assert!(scan.is_none_or(|scan| scan.contains(index)), "{scan:?} in\n{plan}");
+    }
+}
+
+/// Twenty tenants with two thousand deliveries each, of which one in fifty failed and one in fifty waits.
+async fn fill(store: &Store) {
+    let Database::Postgres(postgres) = &store.database else { panic!("it is PostgreSQL") };
+    let client = postgres.client().await.unwrap();
+    let [event, delivery, attempt] = ["evt", "dlv", "att"].map(|prefix| id::new(prefix)[..20].to_owned());
+    client
+        .batch_execute(&format!(
+            "INSERT INTO events (uid, tenant_id, id, type, data)
+             SELECT '{event}' || lpad(n::text, 10, '0'), 't' || n % 20, 'e' || n, 'type.' || n % 300, '1'
+             FROM generate_series(1, 40000) n;
+             INSERT INTO deliveries (id, tenant_id, event_uid, subscription_id, status, due_at)
+             SELECT '{delivery}' || lpad(n::text, 10, '0'), 't' || n % 20, '{event}' || lpad(n::text, 10, '0'),
+               'sub_' || n % 400, CASE n % 50 WHEN 0 THEN 'failed' WHEN 1 THEN 'throttled' ELSE 'delivered' END,
+               CASE n % 50 WHEN 1 THEN now() + interval '1 hour' END
+             FROM generate_series(1, 40000) n;
+             INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms)
+             SELECT '{attempt}' || lpad(n::text, 10, '0'), 't' || n % 20, '{delivery}' || lpad(n::text, 10, '0'), 1, now(), 5
+             FROM generate_series(1, 40000) n;
+             ANALYZE"
+        ))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn postgres_walks_the_index_that_was_made_for_it() {
+    let postgres = need!(testkit::postgres());
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&postgres.url(), folder.path()).await;
+    fill(&store).await;
+    let Database::Postgres(database) = &store.database else { panic!("it is PostgreSQL") };
+    let client = database.client().await.unwrap();
+    // The plan that a prepared statement settles on: it may not depend on this call's values.
+    client.batch_execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+    for (number, (query, _, index, values)) in PLANS.into_iter().enumerate() {
+        client.batch_execute(&format!("PREPARE plan{number} AS {}", query.postgres)).await.unwrap();
+        let rows = client.query(&format!("EXPLAIN EXECUTE plan{number} ({values})"), &[]).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        assert!(plan.contains(index), "{index} is not in\n{plan}\nof\n{}", query.postgres);
+    }
+}

@@ -1,0 +1,13 @@
+-- The newest event first, along the index of types; behind the delivery $11 of the event $12.
+SELECT d.id, d.event_uid, e.id AS event_id, e.type AS event_type, d.subscription_id, d.status, d.attempts, d.deferrals, d.due_at, d.last_error, d.created_at, d.updated_at
+FROM events e JOIN deliveries d ON d.event_uid = e.uid
+WHERE e.tenant_id = $1 AND e.type = $5
+  AND (e.tenant_id, e.type, e.uid) >= ($1, $5, $8) AND (e.tenant_id, e.type, e.uid) < ($1, $5, $9)
+  AND (e.uid < $12 OR d.id < $11)
+  AND ($2::text IS NULL OR d.status = $2)
+  AND ($3::text IS NULL OR d.subscription_id = $3)
+  AND ($4::text IS NULL OR d.event_uid = $4)
+  AND ($6::timestamptz IS NULL OR d.created_at >= $6)
+  AND ($7::timestamptz IS NULL OR d.created_at < $7)
+ORDER BY e.uid DESC, d.id DESC
+LIMIT $10

@@ -1,0 +1,225 @@
+//! Lists of events, deliveries and attempts: newest first, by any condition, a page at a time.
+//!
+//! Each list walks the index that meets what is asked for most directly, and asks the rest of each row. Ids sort by time, so
+//! a time is also a range of ids.
+
+#[cfg(test)]
+mod tests;
+
+use platform::{
+    db::{Error, Row, Step, Value},
+    id, query,
+};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::{
+    Store,
+    records::{delivery, event, most_urgent},
+};
+use crate::{
+    delivery::Status,
+    model::{Attempt, AttemptError, Delivery, Event, FoundAttempt},
+};
+
+/// Ids are made by replicas and times by the database: their clocks may be so far apart.
+const SKEW: time::Duration = time::Duration::hours(1);
+/// Sorts behind every id.
+const END: &str = "~";
+/// Of one delivery: the schedule and what was done by hand.
+const MOST_ATTEMPTS: u32 = 100;
+
+/// Which deliveries to list. What is `None` is not asked.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    pub status: Option<Status>,
+    pub subscription: Option<String>,
+    pub event_uid: Option<String>,
+    pub event_type: Option<String>,
+    pub since: Option<OffsetDateTime>,
+    pub until: Option<OffsetDateTime>,
+}
+
+/// Which events to list.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    pub event_type: Option<String>,
+    pub since: Option<OffsetDateTime>,
+    pub until: Option<OffsetDateTime>,
+}
+
+/// The index that a list of deliveries walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Along {
+    Tenant,
+    Subscription,
+    Event,
+    Status,
+    Waiting,
+    Type,
+}
+
+impl DeliveryFilter {
+    fn along(&self) -> Along {
+        match self {
+            DeliveryFilter { event_uid: Some(_), .. } => Along::Event,
+            DeliveryFilter { status: Some(status), .. } if status.is_rare() => Along::Status,
+            DeliveryFilter { subscription: Some(_), .. } => Along::Subscription,
+            DeliveryFilter { status: Some(Status::Pending | Status::Processing), .. } => Along::Waiting,
+            DeliveryFilter { event_type: Some(_), .. } => Along::Type,
+            _ => Along::Tenant,
+        }
+    }
+
+    /// Everything but the range of ids.
+    fn values(&self, tenant: &str) -> [Value; 7] {
+        [
+            tenant.into(),
+            self.status.map(Status::as_str).into(),
+            self.subscription.as_deref().into(),
+            self.event_uid.as_deref().into(),
+            self.event_type.as_deref().into(),
+            self.since.map_or(Value::Null, Value::Time),
+            self.until.map_or(Value::Null, Value::Time),
+        ]
+    }
+}
+
+/// The ids from `since` to `until`, as far as times can tell, the last one excluded.
+fn range(prefix: &str, since: Option<OffsetDateTime>, until: Option<OffsetDateTime>) -> (String, String) {
+    let bound = |at: OffsetDateTime| id::first_at(prefix, u64::try_from(at.unix_timestamp()).unwrap_or(0) * 1000);
+    let first = since.and_then(|since| since.checked_sub(SKEW)).map(bound).unwrap_or_default();
+    let last = until.and_then(|until| until.checked_add(SKEW)).map_or_else(|| END.to_owned(), bound);
+    (first, last)
+}
+
+impl Store {
+    pub async fn events(
+        &self,
+        tenant: &str,
+        filter: &EventFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Event>, Error> {
+        let (first, mut last) = range("evt", filter.since, filter.until);
+        if let Some(after) = after {
+            let Some(uid) = self.uid_of_event(tenant, after).await? else { return Ok(Vec::new()) };
+            last = last.min(uid);
+        }
+        let query = if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };
+        let step = query.with([
+            tenant.into(),
+            filter.event_type.as_deref().into(),
+            filter.since.map_or(Value::Null, Value::Time),
+            filter.until.map_or(Value::Null, Value::Time),
+            Value::Text(first),
+            Value::Text(last),
+            limit.into(),
+        ]);
+        let mut events: Vec<Event> = self.database.fetch(step).await?.iter().map(event).collect();
+        for event in &mut events {
+            let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
+            event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
+        }
+        Ok(events)
+    }
+
+    /// Ours, of an event that the caller knows by `id`.
+    pub async fn uid_of_event(&self, tenant: &str, id: &str) -> Result<Option<String>, Error> {
+        let rows = self.database.fetch(query!("uid_of_event").with([tenant.into(), id.into()])).await?;
+        Ok(rows.first().map(|row| row.text("uid")))
+    }
+
+    pub async fn deliveries(
+        &self,
+        tenant: &str,
+        filter: &DeliveryFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Delivery>, Error> {
+        let step = match filter.along() {
+            Along::Type => match self.by_type(tenant, filter, after, limit).await? {
+                Some(step) => step,
+                None => return Ok(Vec::new()),
+            },
+            along => {
+                let (first, last) = range("dlv", filter.since, filter.until);
+                let last = after.map_or(last.clone(), |after| last.min(after.to_owned()));
+                by_id(along, filter.values(tenant), first, last, limit)
+            }
+        };
+        Ok(self.database.fetch(step).await?.iter().map(delivery).collect())
+    }
+
+    /// `None` if what it should go on behind is gone.
+    async fn by_type(
+        &self,
+        tenant: &str,
+        filter: &DeliveryFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Option<Step>, Error> {
+        let (first, mut last) = range("evt", filter.since, filter.until);
+        let mut behind = String::new();
+        if let Some(after) = after {
+            let rows = self.database.fetch(query!("event_of_listed").with([tenant.into(), after.into()])).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            behind = row.text("event_uid");
+            last = last.min(format!("{behind}{END}"));
+        }
+        let [a, b, c, d, e, f, g] = filter.values(tenant);
+        let after = Value::Text(after.unwrap_or(END).to_owned());
+        let range = [Value::Text(first), Value::Text(last), limit.into(), after, Value::Text(behind)];
+        let [first, last, limit, after, behind] = range;
+        Ok(Some(query!("list_deliveries_by_type").with([a, b, c, d, e, f, g, first, last, limit, after, behind])))
+    }
+
+    pub async fn attempts(&self, tenant: &str, delivery: &str) -> Result<Vec<Attempt>, Error> {
+        let step = query!("list_attempts").with([tenant.into(), delivery.into(), MOST_ATTEMPTS.into()]);
+        Ok(self.database.fetch(step).await?.iter().map(attempt).collect())
+    }
+
+    /// The attempts of these deliveries, in the order of the deliveries, the last attempt of each first.
+    pub async fn attempts_of(
+        &self,
+        tenant: &str,
+        deliveries: &[Delivery],
+        class: Option<&str>,
+    ) -> Result<Vec<FoundAttempt>, Error> {
+        let ids: Vec<&str> = deliveries.iter().map(|delivery| delivery.id.as_str()).collect();
+        let ids = Value::Text(serde_json::to_string(&ids).unwrap_or_default());
+        let rows =
+            self.database.fetch(query!("attempts_of_deliveries").with([tenant.into(), ids, class.into()])).await?;
+        let of = |delivery: &Delivery| {
+            let theirs = rows.iter().filter(|row| row.text("delivery_id") == delivery.id);
+            theirs.map(|row| FoundAttempt::new(delivery, attempt(row))).collect::<Vec<_>>()
+        };
+        Ok(deliveries.iter().flat_map(of).collect())
+    }
+}
+
+fn by_id(along: Along, values: [Value; 7], first: String, last: String, limit: u32) -> Step {
+    let query = match along {
+        Along::Tenant | Along::Type => query!("list_deliveries"),
+        Along::Subscription => query!("list_deliveries_of_subscription"),
+        Along::Event => query!("list_deliveries_of_event"),
+        Along::Status => query!("list_deliveries_by_status"),
+        Along::Waiting => query!("list_waiting_deliveries"),
+    };
+    let [a, b, c, d, e, f, g] = values;
+    query.with([a, b, c, d, e, f, g, Value::Text(first), Value::Text(last), limit.into()])
+}
+
+fn attempt(row: &Row) -> Attempt {
+    let error = row.optional_text("error_class").map(|class| AttemptError { class, sentence: row.text("error") });
+    Attempt {
+        id: row.text("id"),
+        number: row.int("number"),
+        started_at: row.time("started_at"),
+        duration_ms: row.int("duration_ms"),
+        response_status: row.optional_int("response_status"),
+        response_headers: row.optional_text("response_headers").and_then(|json| RawValue::from_string(json).ok()),
+        response_body: row.optional_bytes("response_body").map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        error,
+    }
+}

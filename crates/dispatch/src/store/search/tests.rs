@@ -1,0 +1,99 @@
+//! Lists, on both databases: every row exactly once however they are paged, and along the index that was made for it.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::store::{
+    NewEvent,
+    tests::{MINUTE, claim, each_store, event, record, take_in},
+};
+
+/// Sixty deliveries of thirty events of three types, in several statuses.
+async fn filled(store: &Store) {
+    let events = (0..30).map(|n| NewEvent { event_type: format!("type.t{}", n % 3), ..event(&format!("e{n:02}"), 2) });
+    take_in(store, events.collect()).await;
+    for (n, one) in claim(store, "w").await.iter().enumerate() {
+        let status = [Status::Delivered, Status::Failed, Status::Retrying, Status::Processing][n % 4];
+        if status != Status::Processing {
+            let due_in = (status == Status::Retrying).then_some(MINUTE);
+            store.record(vec![record(one, status, due_in)]).await.unwrap();
+        }
+    }
+}
+
+/// Every id of a list that is read three at a time.
+async fn paged(store: &Store, filter: &DeliveryFilter) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    loop {
+        let page = store.deliveries("acme", filter, all.last().map(String::as_str), 3).await.unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page.into_iter().map(|delivery| delivery.id));
+    }
+}
+
+#[tokio::test]
+async fn however_a_list_is_asked_for_its_pages_hold_every_delivery_once() {
+    each_store(async |store| {
+        filled(&store).await;
+        let now = OffsetDateTime::now_utc();
+        let event_uid = store.uid_of_event("acme", "e07").await.unwrap();
+        let filter = DeliveryFilter::default;
+        for (filter, along, count) in [
+            (filter(), Along::Tenant, 60),
+            (DeliveryFilter { status: Some(Status::Delivered), ..filter() }, Along::Tenant, 15),
+            (DeliveryFilter { status: Some(Status::Failed), ..filter() }, Along::Status, 15),
+            (DeliveryFilter { status: Some(Status::Processing), ..filter() }, Along::Waiting, 15),
+            (DeliveryFilter { subscription: Some("sub_1".into()), ..filter() }, Along::Subscription, 60),
+            (DeliveryFilter { event_uid, ..filter() }, Along::Event, 2),
+            (DeliveryFilter { event_type: Some("type.t1".into()), ..filter() }, Along::Type, 20),
+            (DeliveryFilter { since: Some(now - MINUTE), until: Some(now + MINUTE), ..filter() }, Along::Tenant, 60),
+            (DeliveryFilter { until: Some(now - MINUTE), ..filter() }, Along::Tenant, 0),
+        ] {
+            assert_eq!(filter.along(), along);
+            let all = paged(&store, &filter).await;
+            assert_eq!(all.len(), count, "{filter:?}");
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), count, "{filter:?}");
+            if along != Along::Type {
+                assert!(all.is_sorted_by(|a, b| a > b), "newest first: {filter:?}");
+            }
+        }
+        assert_eq!(store.deliveries("other", &filter(), None, 10).await.unwrap().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attempts_are_found_by_what_their_deliveries_have_in_common() {
+    each_store(async |store| {
+        filled(&store).await;
+        let filter = DeliveryFilter { status: Some(Status::Failed), ..DeliveryFilter::default() };
+        let failed = store.deliveries("acme", &filter, None, 100).await.unwrap();
+        let found = store.attempts_of("acme", &failed, None).await.unwrap();
+        assert_eq!(found.len(), 15);
+        assert!(found.iter().zip(&failed).all(|(attempt, delivery)| attempt.delivery_id == delivery.id));
+        assert_eq!(store.attempts_of("acme", &failed, Some("success")).await.unwrap().len(), 15);
+        assert_eq!(store.attempts_of("acme", &failed, Some("timeout")).await.unwrap().len(), 0);
+        assert_eq!(store.attempts_of("other", &failed, None).await.unwrap().len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_are_listed_by_type_and_time() {
+    each_store(async |store| {
+        filled(&store).await;
+        let now = OffsetDateTime::now_utc();
+        let of_type = EventFilter { event_type: Some("type.t2".into()), ..EventFilter::default() };
+        let page = store.events("acme", &of_type, None, 4).await.unwrap();
+        assert_eq!(page[0].id, "e29");
+        let rest = store.events("acme", &of_type, Some(&page[3].id), 100).await.unwrap();
+        assert_eq!((rest.len(), rest[0].id.as_str()), (6, "e17"));
+        let late = EventFilter { since: Some(now + MINUTE), ..EventFilter::default() };
+        assert_eq!(store.events("acme", &late, None, 10).await.unwrap().len(), 0);
+        let early = EventFilter { until: Some(now + MINUTE), ..EventFilter::default() };
+        assert_eq!(store.events("acme", &early, None, 100).await.unwrap().len(), 30);
+    })
+    .await;
+}
