@@ -46,6 +46,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
     let roles = api::Roles { dispatch, limits, gates };
+    serve_grpc(config, listeners.grpc.take(), &tenancy, &roles, &tasks);
     serve(config, listeners, &tenancy, &roles, &health, &telemetry, &tasks);
     announce(config);
     drain(config, signals, &tasks, telemetry).await;
@@ -65,17 +66,22 @@ pub(crate) fn allow_many_files() {
 struct Listeners {
     api: TcpListener,
     ops: TcpListener,
+    grpc: Option<TcpListener>,
     resp: Option<TcpListener>,
 }
 
 impl Listeners {
     fn bind(config: &Config) -> anyhow::Result<Self> {
+        let is_limits = config.roles.contains(&Role::Limits);
         Ok(Listeners {
             api: bind("server.addr", "--addr or ADDR", config.addr)?,
             ops: bind("server.ops_addr", "--ops-addr or OPS_ADDR", config.ops_addr)?,
+            grpc: is_limits
+                .then(|| bind("server.grpc_addr", "--grpc-addr or GRPC_ADDR", config.grpc_addr))
+                .transpose()?,
             resp: config
                 .resp
-                .filter(|_| config.roles.contains(&Role::Limits))
+                .filter(|_| is_limits)
                 .map(|resp| bind("server.resp_addr", "--resp-addr or RESP_ADDR", resp.addr))
                 .transpose()?,
         })
@@ -110,7 +116,7 @@ fn shared_state(config: &Config) -> anyhow::Result<Backend> {
 
 /// Where no webhook may go.
 fn own_listeners(config: &Config) -> Vec<SocketAddr> {
-    [config.addr, config.ops_addr].into_iter().chain(config.resp.map(|resp| resp.addr)).collect()
+    [config.addr, config.ops_addr, config.grpc_addr].into_iter().chain(config.resp.map(|resp| resp.addr)).collect()
 }
 
 async fn start_dispatch(
@@ -180,6 +186,14 @@ fn serve(
     telemetry.upkeep(tasks);
     tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
+}
+
+fn serve_grpc(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy, roles: &api::Roles, tasks: &Tasks) {
+    if let (Some(listener), Some(limits), Some(gates)) = (listener, &roles.limits, &roles.gates) {
+        let (door, engine) = (tenancy.door().clone(), limits.engine().clone());
+        let parts = limits::grpc::Parts { door, engine, gates: gates.clone() };
+        tasks.spawn("grpc listener", limits::grpc::serve(listener, parts, config.http, tasks.clone()));
+    }
 }
 
 fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy, shared: &Backend, tasks: &Tasks) {

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use platform::{config::Invalid, db, problem::Problem};
 
-use crate::engine::{MOST_KEY_BYTES, MOST_TOGETHER};
+use crate::engine::{MOST_KEY_BYTES, MOST_TOGETHER, Wrong};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -92,6 +92,19 @@ impl From<Error> for Problem {
         match error.field() {
             Some(field) => problem.field(field),
             None => problem,
+        }
+    }
+}
+
+/// The field of one question of many has its place before it.
+impl From<Wrong> for Problem {
+    fn from(Wrong { index, error }: Wrong) -> Self {
+        let field = error.field();
+        let problem = Problem::from(error);
+        match (index, field) {
+            (Some(index), Some(field)) => problem.field(format!("checks[{index}].{field}")),
+            (Some(index), None) => problem.field(format!("checks[{index}]")),
+            (None, _) => problem,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `book`, `file`, `store` | the rules in force, from files and from the API |
 //! | `http` | the API over HTTP |
 //! | [`gates`] | rate, circuit and concurrency of a target: enter, exit |
+//! | [`grpc`] | Envoy's rate-limit service, and our own for checks and gates |
 //! | [`resp`] | `THROTTLE` over Redis' protocol |
 
 mod book;
@@ -19,6 +20,7 @@ pub mod envoy;
 pub mod error;
 mod file;
 pub mod gates;
+pub mod grpc;
 mod http;
 mod metrics;
 pub mod resp;

@@ -1,6 +1,7 @@
 //! The names of limits' metrics. No tenant, no key: labels are bounded.
 
-pub(crate) const DECISIONS: &str = "tidegate_limits_decisions_total"; // door: resp; result: allowed, denied
+pub(crate) const DECISIONS: &str = "tidegate_limits_decisions_total"; // door: grpc, resp; result: allowed, denied
 pub(crate) const GATE_ENTRIES: &str = "tidegate_gates_entries_total"; // result: pass, rate, circuit, concurrency
 pub(crate) const GATES_UNLISTED: &str = "tidegate_gates_unlisted_total"; // uses that were not noted for the list
 pub(crate) const RULES_REFUSED: &str = "tidegate_limits_rules_refused"; // setting; 1 while a file is wrong and old rules hold
+pub(crate) const GRPC_SHED: &str = "tidegate_grpc_calls_shed_total"; // calls refused because too many were under way

@@ -91,6 +91,7 @@ pub(crate) enum Role {
 pub(crate) struct Config {
     pub addr: SocketAddr,
     pub ops_addr: SocketAddr,
+    pub grpc_addr: SocketAddr,
     pub resp: Option<Resp>,
     pub roles: Vec<Role>,
     pub http: http_server::Limits,
@@ -168,6 +169,7 @@ impl TryFrom<File> for Config {
         Ok(Config {
             addr,
             ops_addr,
+            grpc_addr,
             http,
             resp,
             security: tenancy::config::Config::new(&security, &listeners, &server.data_dir)?,

@@ -7,6 +7,7 @@ mod commands;
 mod dev_mode;
 mod dispatch;
 mod gates;
+mod grpc;
 mod health;
 mod hostile;
 mod key_commands;

@@ -35,6 +35,7 @@ use platform::{
 };
 use tenancy::vault::Vault;
 
+pub(crate) use self::http::{milliseconds, why_not};
 use self::{
     catalog::Catalog,
     pass::Pass,

@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::{self, CheckOut};
 use crate::{
     Limits,
-    engine::{Answer, Ask, MOST_TOGETHER, Wrong},
+    engine::{Answer, Ask, MOST_TOGETHER},
 };
 
 /// Checks of one request, each for itself.
@@ -137,8 +137,7 @@ pub(super) async fn check_batch(
         true => limits.engine().check_all(&caller.tenant, &asks).await,
         false => limits.engine().check_each(&caller.tenant, &asks).await,
     };
-    let answers = answers.map_err(in_batch)?;
-    Ok(respond_batch(&answers, denied))
+    Ok(respond_batch(&answers?, denied))
 }
 
 /// Forget what was counted of a key
@@ -159,16 +158,6 @@ pub(super) async fn reset(
 /// The body without a copy; what is wrong with it is found by reading it again, slowly.
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).or_else(|_| parse_json(body))
-}
-
-fn in_batch(Wrong { index, error }: Wrong) -> Problem {
-    let field = error.field();
-    let problem = Problem::from(error);
-    match (index, field) {
-        (Some(index), Some(field)) => problem.field(format!("checks[{index}].{field}")),
-        (Some(index), None) => problem.field(format!("checks[{index}]")),
-        (None, _) => problem,
-    }
 }
 
 fn respond_batch(answers: &[Answer], denied: StatusCode) -> Response {

@@ -144,6 +144,10 @@ impl Tidegate {
         self.setup.ports[1].addr()
     }
 
+    pub(crate) fn grpc_addr(&self) -> SocketAddr {
+        self.setup.ports[2].addr()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,0 +1,167 @@
+//! `tidegate.limits.v1.Gates`: enter, exit, renew and state, as `/v1/gates` answers them.
+
+use std::time::Duration;
+
+use gate::gate::{By, Exit, Outcome as Reported};
+use platform::config::Span;
+use tenancy::scope::Scope;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    Doors,
+    proto::tidegate::limits::v1::{
+        self as wire, EnterRequest, EnterResponse, ExitRequest, ExitResponse, Outcome, PolicySource, RenewRequest,
+        RenewResponse, StateRequest, StateResponse, enter_response, gates_server, policy, state_response,
+    },
+    status::{invalid, status},
+};
+use crate::{
+    gates::{
+        Entered, Gates, Source, milliseconds,
+        policy::{Circuit, Concurrency, Rate, Written},
+        why_not,
+    },
+    rule::{Algorithm, Fallback},
+};
+
+pub(super) struct GateService {
+    pub(super) doors: Doors,
+    pub(super) gates: Gates,
+}
+
+#[async_trait]
+impl gates_server::Gates for GateService {
+    async fn enter(&self, request: Request<EnterRequest>) -> Result<Response<EnterResponse>, Status> {
+        let caller = self.doors.may_check(request.metadata()).await?;
+        let EnterRequest { target, cost, policy } = request.into_inner();
+        let policy = policy.map(written);
+        let entered = self.gates.enter(&caller.tenant, &target, cost.max(1), policy.as_ref()).await.map_err(status)?;
+        Ok(Response::new(entered_on_the_wire(entered)))
+    }
+
+    async fn exit(&self, request: Request<ExitRequest>) -> Result<Response<ExitResponse>, Status> {
+        let caller = self.doors.may_check(request.metadata()).await?;
+        let ExitRequest { target, pass, outcome, latency_ms } = request.into_inner();
+        let outcome = match Outcome::try_from(outcome) {
+            Ok(Outcome::Success) => Reported::Success,
+            Ok(Outcome::Failure) => Reported::Failure,
+            Ok(Outcome::Ignored) => Reported::Ignored,
+            Ok(Outcome::Unspecified) | Err(_) => {
+                return Err(invalid("outcome", "write OUTCOME_SUCCESS, OUTCOME_FAILURE or OUTCOME_IGNORED"));
+            }
+        };
+        let latency = Duration::from_millis(latency_ms);
+        let exit = self.gates.exit(&caller.tenant, &target, &pass, outcome, latency).await.map_err(status)?;
+        let detail = why_not(exit).unwrap_or_default().to_owned();
+        Ok(Response::new(ExitResponse { counted: exit == Exit::Counted, detail }))
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
+        let caller = self.doors.may_check(request.metadata()).await?;
+        let RenewRequest { target, pass } = request.into_inner();
+        let lease = self.gates.renew(&caller.tenant, &target, &pass).await.map_err(status)?;
+        Ok(Response::new(RenewResponse { renewed: lease.is_some(), lease_ms: lease.map_or(0, milliseconds) }))
+    }
+
+    async fn state(&self, request: Request<StateRequest>) -> Result<Response<StateResponse>, Status> {
+        let caller = self.doors.may(request.metadata(), Scope::LimitsRead).await?;
+        let state = self.gates.state(&caller.tenant, &request.into_inner().target).await.map_err(status)?;
+        Ok(Response::new(StateResponse {
+            policy: source(state.source).into(),
+            circuit: state.circuit.map(|circuit| state_response::Circuit {
+                state: circuit.state.name().to_owned(),
+                failures: circuit.failures,
+                probes: circuit.probes,
+                trips: circuit.trips,
+                retry_after_ms: milliseconds(circuit.retry_after),
+            }),
+            held: state.held,
+            rate: state.rate.map(|rate| state_response::Rate {
+                limit: rate.limit,
+                remaining: rate.remaining,
+                reset_after_ms: milliseconds(rate.reset_after),
+            }),
+            degraded: state.degraded,
+        }))
+    }
+}
+
+fn entered_on_the_wire(entered: Entered) -> EnterResponse {
+    let (answer, policy, degraded) = match entered {
+        Entered::Pass { pass, lease, is_probe, rate, source, degraded } => {
+            let pass = enter_response::Pass {
+                pass,
+                lease_ms: milliseconds(lease),
+                probe: is_probe,
+                rate_remaining: rate.map(|rate| rate.remaining),
+            };
+            (enter_response::Answer::Pass(pass), source, degraded)
+        }
+        Entered::Refused { refused, source } => {
+            let by = match refused.by {
+                By::Rate => enter_response::By::Rate,
+                By::Circuit => enter_response::By::Circuit,
+                By::Concurrency => enter_response::By::Concurrency,
+            };
+            let retry_after_ms = refused.retry_after.map(milliseconds);
+            let answer = enter_response::Refused { by: by.into(), retry_after_ms };
+            (enter_response::Answer::Refused(answer), source, refused.degraded)
+        }
+    };
+    EnterResponse { answer: Some(answer), policy: source(policy).into(), degraded }
+}
+
+fn source(source: Source) -> PolicySource {
+    match source {
+        Source::Stored => PolicySource::Stored,
+        Source::Given => PolicySource::Given,
+        Source::Default => PolicySource::Default,
+    }
+}
+
+/// The policy as HTTP callers write it; it is checked in one place.
+fn written(policy: wire::Policy) -> Written {
+    let span = |ms| Span(Duration::from_millis(ms));
+    Written {
+        rate: policy.rate.map(|rate| Rate {
+            limit: rate.limit,
+            window: span(rate.window_ms),
+            algorithm: algorithm(rate.algorithm()),
+            burst: rate.burst,
+            fallback: fallback(rate.fallback()),
+        }),
+        circuit: policy.circuit.map(|circuit| Circuit {
+            failures: circuit.failures,
+            failure_percent: circuit.failure_percent,
+            slow_percent: circuit.slow_percent,
+            slow_call: circuit.slow_call_ms.map(span),
+            min_calls: circuit.min_calls,
+            window: circuit.window_ms.map(span),
+            quorum: circuit.quorum,
+            open: circuit.open_ms.map(span),
+            open_cap: circuit.open_cap_ms.map(span),
+            probes: circuit.probes,
+        }),
+        concurrency: policy.concurrency.map(|concurrency| Concurrency { limit: concurrency.limit }),
+        lease: policy.lease_ms.map(span),
+    }
+}
+
+fn algorithm(algorithm: policy::rate::Algorithm) -> Algorithm {
+    match algorithm {
+        policy::rate::Algorithm::Gcra => Algorithm::Gcra,
+        policy::rate::Algorithm::SlidingLog => Algorithm::SlidingLog,
+        policy::rate::Algorithm::TokenBucket => Algorithm::TokenBucket,
+        policy::rate::Algorithm::SlidingCounter => Algorithm::SlidingCounter,
+        policy::rate::Algorithm::FixedWindow => Algorithm::FixedWindow,
+        policy::rate::Algorithm::LeakyBucket => Algorithm::LeakyBucket,
+    }
+}
+
+fn fallback(fallback: policy::rate::Fallback) -> Fallback {
+    match fallback {
+        policy::rate::Fallback::Local => Fallback::Local,
+        policy::rate::Fallback::Open => Fallback::Open,
+        policy::rate::Fallback::Closed => Fallback::Closed,
+    }
+}
