@@ -75,6 +75,8 @@ pub struct Endpoint {
     /// Its last outcome was a failure, as far as this replica knows.
     pub is_failing: AtomicBool,
     pub failing_since: Option<time::OffsetDateTime>,
+    /// Its circuit is open, as far as this replica knows.
+    pub is_circuit_open: AtomicBool,
 }
 
 #[derive(Default)]
@@ -122,8 +124,19 @@ impl Catalog {
 
     /// The subscriptions that take events, also for later, and whose globs match, before any filter.
     pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
+        self.remembered(tenant, event_type.as_str(), |matcher| matcher.matches(event_type))
+    }
+
+    /// The same for an event of Tidegate's own: only those that name it.
+    pub fn naming(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
+        // No type has such a character, so the two never share a place.
+        let place = format!("!{event_type}");
+        self.remembered(tenant, &place, |matcher| matcher.first_naming(event_type).is_some())
+    }
+
+    fn remembered(&self, tenant: &str, place: &str, is_wanted: impl Fn(&Matcher) -> bool) -> Arc<[Arc<Endpoint>]> {
         if let Some(tenant) = self.inner.tenants.read().get(tenant) {
-            if let Some(known) = tenant.by_type.get(event_type.as_str()) {
+            if let Some(known) = tenant.by_type.get(place) {
                 return Arc::clone(known);
             }
         } else {
@@ -131,14 +144,21 @@ impl Catalog {
         }
         let mut tenants = self.inner.tenants.write();
         let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
-        let wanted =
-            tenant.by_id.values().filter(|endpoint| endpoint.takes_events && endpoint.matcher.matches(event_type));
+        let wanted = tenant.by_id.values().filter(|endpoint| endpoint.takes_events && is_wanted(&endpoint.matcher));
         let found: Arc<[Arc<Endpoint>]> = wanted.cloned().collect();
         if tenant.by_type.len() >= REMEMBERED_TYPES {
             tenant.by_type.clear();
         }
-        tenant.by_type.insert(event_type.as_str().into(), Arc::clone(&found));
+        tenant.by_type.insert(place.into(), Arc::clone(&found));
         found
+    }
+
+    /// How many circuits are open and how many closed, as far as this replica knows.
+    pub fn circuits(&self) -> (usize, usize) {
+        let tenants = self.inner.tenants.read();
+        let endpoints = tenants.values().flat_map(|tenant| tenant.by_id.values());
+        let (open, closed): (Vec<_>, Vec<_>) = endpoints.partition(|endpoint| endpoint.is_circuit_open.load(Relaxed));
+        (open.len(), closed.len())
     }
 
     pub fn endpoint(&self, tenant: &str, id: &str) -> Option<Arc<Endpoint>> {
@@ -325,6 +345,7 @@ fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> 
         guarded: Guarded::new(&row.tenant, &row.id, *rate_limit, *max_concurrency)?,
         is_failing: AtomicBool::new(row.failing_since.is_some()),
         failing_since: row.failing_since,
+        is_circuit_open: AtomicBool::new(row.circuit_opened_at.is_some()),
     })
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 use platform::config::{Invalid, Size, Span};
 use serde::Deserialize;
 
+/// No replica may be configured to hold a delivery for longer.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -49,7 +52,7 @@ impl TryFrom<File> for Config {
         Ok(Config {
             poll_interval: file.retry_poll_interval.within("dispatch.retry_poll_interval", short, day)?,
             batch_size: file.retry_batch_size,
-            lease: file.lease.within("dispatch.lease", Duration::from_secs(5), day)?,
+            lease: file.lease.within("dispatch.lease", Duration::from_secs(5), LONGEST_LEASE)?,
             max_in_flight: count("dispatch.max_in_flight", file.max_in_flight, 100_000)?,
             max_events: count("dispatch.max_events", file.max_events, 100_000)?,
             max_event: count("dispatch.max_event", max_event, 16 << 20)?,

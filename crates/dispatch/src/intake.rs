@@ -23,6 +23,7 @@ use crate::{
     kafka::{Outgoing, Producer},
     metrics as names,
     model::{Event, Ordering},
+    operational,
     store::{Accepted, Claimed, KnownEvent, Lease, NewDelivery, NewEvent, Store},
     worker::Worker,
 };
@@ -286,6 +287,10 @@ fn check(event: &EventIn) -> Result<EventType, Problem> {
     for (field, text) in [("source", &event.source), ("ordering_key", &event.ordering_key)] {
         check_text(field, text.as_deref())?;
     }
+    if event.source.as_deref() == Some(operational::SOURCE) {
+        let detail = "the source \"tidegate\" is Tidegate's own: choose another, or leave it out";
+        return Err(Problem::invalid("source", detail));
+    }
     if let Some(id) = &event.id {
         MessageId::parse("id", id).map_err(Error::from)?;
     }
@@ -331,6 +336,7 @@ fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime) -> Clai
         data: event.data.clone(),
         attempts: 0,
         is_manual: false,
+        is_operational: false,
         fence: 1,
     }
 }

@@ -6,6 +6,7 @@
 //! | [`intake`] | from a request to a durable event with its deliveries |
 //! | [`kafka`] | records into the topic, and from there to rows |
 //! | [`worker`] | claims, lanes, calls, outcomes |
+//! | [`operational`] | what becomes of subscriptions and deliveries, told as events |
 //! | [`job`] | replay, cancel and purge of many deliveries, in the background |
 //! | [`catalog`] | the subscriptions in memory, compiled |
 //! | [`store`] | rows, in SQLite and PostgreSQL |
@@ -23,6 +24,7 @@ pub mod job;
 pub mod kafka;
 mod metrics;
 pub mod model;
+pub mod operational;
 pub mod store;
 pub mod tls;
 pub mod worker;
@@ -68,6 +70,7 @@ struct Inner {
     config: Config,
     store: Store,
     catalog: Catalog,
+    lease: Lease,
     intake: Intake,
     producer: Option<Producer>,
     worker: Option<Worker>,
@@ -120,11 +123,12 @@ impl Dispatch {
         if let (Some(kafka), Some(worker)) = (kafka, worker.clone()) {
             let (store, catalog, intake) = (store.clone(), catalog.clone(), intake.clone());
             let (topic, max_event) = (kafka.topic.as_str().into(), config.max_event);
-            let taking = kafka::Taking { store, catalog, intake, worker, lease, topic, max_event };
+            let taking = kafka::Taking { store, catalog, intake, worker, lease: lease.clone(), topic, max_event };
             kafka::consume(kafka, taking, tasks)?;
         }
         let _only_worker = only_worker;
-        let inner = Inner { config, store, catalog, intake, producer, worker, jobs, gate, allow_private, _only_worker };
+        let inner =
+            Inner { config, store, catalog, lease, intake, producer, worker, jobs, gate, allow_private, _only_worker };
         let dispatch = Dispatch { inner: Arc::new(inner) };
         dispatch.keep_up(tasks);
         Ok(dispatch)
@@ -178,6 +182,18 @@ impl Dispatch {
 
     pub(crate) fn allows_private(&self) -> bool {
         self.inner.allow_private
+    }
+
+    /// A subscription that Tidegate had disabled is on again, by hand.
+    pub(crate) async fn tell_of_enabling(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        let Inner { store, catalog, lease, .. } = &*self.inner;
+        let Some(endpoint) = catalog.endpoint(tenant, id) else { return Ok(()) };
+        let data = serde_json::json!({"subscription_id": id});
+        if let Some(event) = operational::event(catalog, operational::Kind::SubscriptionEnabled, &endpoint, &data) {
+            store.take_in(vec![event], lease).await?;
+            self.wake();
+        }
+        Ok(())
     }
 
     /// A job was made.

@@ -12,6 +12,8 @@ pub(crate) const WAITING: &str = "tidegate_deliveries_waiting"; // in this proce
 pub(crate) const LAG_SECONDS: &str = "tidegate_delivery_lag_seconds"; // of the oldest that waits, deferred ones included
 pub(crate) const REFUSED: &str = "tidegate_gate_refusals_total"; // by: rate, circuit, concurrency
 pub(crate) const JOB_CHANGES: &str = "tidegate_job_changes_total"; // change: requeued, created, cancelled, deleted
+pub(crate) const CIRCUITS: &str = "tidegate_circuits"; // state: open, closed; of subscriptions, as this replica knows them
+pub(crate) const RESCUED: &str = "tidegate_deliveries_rescued_total"; // that nobody would ever have taken
 pub(crate) const FENCED: &str = "tidegate_outcomes_fenced_total"; // outcomes that came too late to count
 #[cfg(feature = "kafka")]
 pub(crate) use kafka::*;

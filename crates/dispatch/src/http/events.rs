@@ -27,10 +27,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     Dispatch,
-    delivery::{Document, EventType},
+    delivery::{Document, EventType, Matcher, event_type::Glob},
     error::Error,
     intake::{EventIn, Memory},
     model::{Delivery, Event},
+    operational,
     store::search::{DeliveryFilter, EventFilter},
 };
 
@@ -304,11 +305,17 @@ async fn explain(
     let document = Document::new(id, event_type.as_str(), event.data.get())
         .with_source(event.source.as_deref())
         .with_ordering_key(event.ordering_key.as_deref());
+    // One of Tidegate's own goes only to those who name it.
+    let is_operational = event.source.as_deref() == Some(operational::SOURCE);
+    let first_match = |matcher: &Matcher| -> Option<Glob> {
+        let found = if is_operational { matcher.first_naming(&event_type) } else { matcher.first_match(&event_type) };
+        found.cloned()
+    };
     let mut answers: Vec<Explanation> = Vec::new();
     for endpoint in dispatch.catalog().all(&caller.tenant) {
         let reason = if !endpoint.takes_events {
             Err("it is disabled".to_owned())
-        } else if let Some(glob) = endpoint.matcher.first_match(&event_type) {
+        } else if let Some(glob) = first_match(&endpoint.matcher) {
             match endpoint.filter.as_ref().and_then(|filter| filter.explain(&document).into_iter().next()) {
                 Some(mismatch) => Err(format!("its filter asks {}, but {}", mismatch.condition, mismatch.reason)),
                 None if endpoint.enabled => Ok(format!("{:?} matches", glob.as_str())),

@@ -62,9 +62,14 @@ async fn resume(
 
 async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchWrite)?;
+    let is_disabled = found(dispatch, caller, id).await?.disabled_reason.is_some();
     let row = dispatch.store().switch_subscription(&caller.tenant, id, is_on).await?;
     let row = row.ok_or_else(|| Problem::not_found("subscription", id))?;
-    show(dispatch, &caller.tenant, row).await.map(Json)
+    let shown = show(dispatch, &caller.tenant, row).await?;
+    if is_on && is_disabled {
+        dispatch.tell_of_enabling(&caller.tenant, id).await?;
+    }
+    Ok(Json(shown))
 }
 
 /// Make a new signing secret

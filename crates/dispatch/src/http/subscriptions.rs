@@ -238,6 +238,7 @@ pub(super) async fn update(
         return Err(Problem::invalid(field, format!("{field} cannot be changed here")));
     }
     let row = found(&dispatch, &caller, &id).await?;
+    let is_disabled = row.disabled_reason.is_some();
     let settings = change.apply(row.settings, dispatch.allows_private())?;
     let tenant = &*caller.tenant;
     let catalog = dispatch.catalog();
@@ -246,9 +247,13 @@ pub(super) async fn update(
     let tls = change.checked_tls(secrets.tls, &settings.url)?;
     let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
     let updated = dispatch.store().update_subscription(tenant, &id, &settings, change.enabled, sealed).await?;
-    let row = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
-    dispatch.wake();
-    show(&dispatch, tenant, row).await.map(Json)
+    let now = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let is_told = now.enabled && is_disabled;
+    let shown = show(&dispatch, tenant, now).await?;
+    if is_told {
+        dispatch.tell_of_enabling(tenant, &id).await?;
+    }
+    Ok(Json(shown))
 }
 
 /// Delete a subscription

@@ -14,6 +14,7 @@ use crate::{
     delivery::{Document, EventType},
     error::Error,
     metrics as names,
+    operational::SOURCE,
     store::{
         Lease, Store,
         jobs::JobRow,
@@ -210,10 +211,16 @@ impl<'a> Work<'a> {
 
     fn take_events(&mut self, events: &[OldEvent]) -> (Changes, Counts) {
         let (catalog, tenant) = (&self.runner.inner.catalog, self.job.tenant.clone());
-        let wanted = |event_type: &EventType, _: &OldEvent, document: &Document<'_>| -> Vec<Arc<Endpoint>> {
+        let wanted = |event_type: &EventType, event: &OldEvent, document: &Document<'_>| -> Vec<Arc<Endpoint>> {
             let passes =
                 |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
-            catalog.matching(&tenant, event_type).iter().filter(passes).cloned().collect()
+            let is_operational = event.source.as_deref() == Some(SOURCE);
+            let endpoints = if is_operational {
+                catalog.naming(&tenant, event_type)
+            } else {
+                catalog.matching(&tenant, event_type)
+            };
+            endpoints.iter().filter(passes).cloned().collect()
         };
         self.sweep.take_events(events, Instant::now(), wanted)
     }

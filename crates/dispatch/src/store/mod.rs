@@ -15,6 +15,7 @@ mod sqlite;
 pub mod sweep;
 #[cfg(test)]
 mod tests;
+pub mod transition;
 mod upkeep;
 
 use std::{sync::Arc, time::Duration};
@@ -33,11 +34,13 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/sqlite/V2__jobs.sql")),
         ("V3__rejected", include_str!("../../migrations/sqlite/V3__rejected.sql")),
+        ("V5__operations", include_str!("../../migrations/sqlite/V5__operations.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/postgres/V2__jobs.sql")),
         ("V3__rejected", include_str!("../../migrations/postgres/V3__rejected.sql")),
+        ("V5__operations", include_str!("../../migrations/postgres/V5__operations.sql")),
     ],
 };
 
@@ -99,6 +102,13 @@ pub struct Lease {
     pub length: Duration,
 }
 
+impl Lease {
+    /// For deliveries that are born free.
+    fn nobody() -> Lease {
+        Lease { owner: "".into(), length: Duration::ZERO }
+    }
+}
+
 /// A delivery that this process may attempt, until its lease ends.
 #[derive(Clone, Debug)]
 pub struct Claimed {
@@ -113,6 +123,8 @@ pub struct Claimed {
     pub attempts: u32,
     /// Someone asked for this attempt by hand; it starts no new schedule.
     pub is_manual: bool,
+    /// Its event is one of Tidegate's own.
+    pub is_operational: bool,
     /// Grows with every claim; a record with an older one changes nothing.
     pub fence: i64,
 }
@@ -129,6 +141,8 @@ pub struct Record {
     pub last_error: Option<String>,
     /// The attempt that was made; a deferral makes none.
     pub attempt: Option<NewAttempt>,
+    /// An event of our own that tells of it, written with it or not at all.
+    pub raises: Option<Box<NewEvent>>,
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,10 @@
 //! The hot path on PostgreSQL: arrays in, one statement a batch, no transaction open while a call runs.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use platform::db::{Error, postgres::Postgres};
@@ -39,7 +43,7 @@ pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Le
 
 type Transaction<'a> = deadpool_postgres::Transaction<'a>;
 
-async fn insert_events(
+pub(super) async fn insert_events(
     transaction: &Transaction<'_>,
     events: &[&NewEvent],
 ) -> Result<HashMap<String, OffsetDateTime>, Error> {
@@ -141,6 +145,7 @@ fn claimed(row: &Row) -> Claimed {
         data: Bytes::from(row.get::<_, String>("data")),
         attempts: u32::try_from(row.get::<_, i32>("attempts")).unwrap_or_default(),
         is_manual: row.get("is_manual"),
+        is_operational: row.get("is_operational"),
         fence: row.get("fence"),
     }
 }
@@ -154,7 +159,36 @@ pub(super) async fn renew(database: &Postgres, held: &[(String, i64)], length: D
 }
 
 pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<usize, Error> {
-    let client = database.client().await?;
+    let mut client = database.client().await?;
+    if records.iter().all(|record| record.raises.is_none()) {
+        return Ok(write(&client, records).await?.len());
+    }
+    let transaction = client.transaction().await?;
+    let written = write(&transaction, records).await?;
+    let raised = records.iter().filter(|record| written.contains(&(record.delivery.clone(), record.fence)));
+    let raised: Vec<&NewEvent> = raised.filter_map(|record| record.raises.as_deref()).collect();
+    raise(&transaction, &raised).await?;
+    transaction.commit().await?;
+    Ok(written.len())
+}
+
+/// Inserts events of our own, with deliveries that wait to be claimed. One that is known already is left alone.
+pub(super) async fn raise(transaction: &Transaction<'_>, events: &[&NewEvent]) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let fresh = insert_events(transaction, events).await?;
+    let events = events.iter().filter(|event| fresh.contains_key(event.uid.as_str()));
+    let deliveries: Vec<_> =
+        events.flat_map(|event| event.deliveries.iter().map(move |delivery| (*event, delivery))).collect();
+    insert_deliveries(transaction, &deliveries, &Lease::nobody()).await
+}
+
+/// Returns the ids and fences of those that counted.
+async fn write<C>(client: &C, records: &[Record]) -> Result<HashSet<(String, i64)>, Error>
+where
+    C: deadpool_postgres::GenericClient + Sync,
+{
     let statement = client.prepare_cached(include_str!("postgres/record_outcomes.sql")).await?;
     let attempt = |record: &Record| i32::from(record.attempt.is_some());
     let attempts = column(records, |record| record.attempt.as_ref());
@@ -193,5 +227,5 @@ pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<us
             ],
         )
         .await?;
-    Ok(rows.len())
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

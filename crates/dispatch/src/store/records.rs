@@ -24,6 +24,8 @@ pub struct SubscriptionRow {
     pub enabled: bool,
     pub disabled_reason: Option<String>,
     pub failing_since: Option<OffsetDateTime>,
+    /// Since when its circuit is open.
+    pub circuit_opened_at: Option<OffsetDateTime>,
     pub version: i64,
     pub is_deleted: bool,
     pub created_at: OffsetDateTime,
@@ -94,18 +96,6 @@ impl Store {
                 return Ok(());
             }
         }
-    }
-
-    /// Switches it off with a reason; `None` if it is off or gone already.
-    pub async fn disable_subscription(
-        &self,
-        tenant: &str,
-        id: &str,
-        reason: &str,
-    ) -> Result<Option<SubscriptionRow>, Error> {
-        let disable = query!("disable_subscription").with([tenant.into(), id.into(), reason.into()]).must_match();
-        let rows = self.database.transact([bump(), disable]).await?;
-        Ok(rows.and_then(|[_, rows]| first(&rows, subscription)))
     }
 
     /// Deletes it and cancels what waits for it; false if there is none.
@@ -212,6 +202,22 @@ impl Store {
         Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
     }
 
+    /// Makes due what nobody would ever take: rows that wait for no time, and leases longer than any can be. Returns how
+    /// many there were.
+    pub async fn rescue(&self, longest_lease: Duration) -> Result<u64, Error> {
+        let mut rescued = 0;
+        loop {
+            let steps =
+                [query!("rescue_lost").with([]), query!("rescue_leases").with([milliseconds(longest_lease).into()])];
+            let rows = self.database.transact(steps).await?;
+            let found: usize = rows.iter().flatten().map(Vec::len).sum();
+            rescued += found as u64;
+            if found == 0 {
+                return Ok(rescued);
+            }
+        }
+    }
+
     /// Gives back every lease of an owner that leaves.
     pub async fn release(&self, owner: &str) -> Result<(), Error> {
         self.database.transact([query!("release_leases").with([owner.into()])]).await.map(drop)
@@ -251,6 +257,7 @@ fn subscription(row: &Row) -> SubscriptionRow {
         enabled: row.flag("enabled"),
         disabled_reason: row.optional_text("disabled_reason"),
         failing_since: row.optional_time("failing_since"),
+        circuit_opened_at: row.optional_time("circuit_opened_at"),
         version: row.int("version"),
         is_deleted: row.optional_time("deleted_at").is_some(),
         created_at: row.time("created_at"),

@@ -13,7 +13,7 @@ pub(super) async fn take_in(database: &Sqlite, events: Vec<NewEvent>, lease: Lea
     database.write(move |connection| events.iter().map(|event| insert(connection, event, &lease)).collect()).await
 }
 
-fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -> rusqlite::Result<Accepted> {
+pub(super) fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -> rusqlite::Result<Accepted> {
     let inserted = connection
         .prepare_cached(include_str!("sqlite/insert_event.sql"))?
         .query_row(
@@ -90,6 +90,7 @@ pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result
                     delivery.event_type = row.get(1)?;
                     delivery.event_at = from_ms(row.get(2)?);
                     delivery.data = Bytes::from(row.get::<_, String>(3)?);
+                    delivery.is_operational = row.get(4)?;
                     Ok(())
                 })?;
                 all.push(delivery);
@@ -111,6 +112,7 @@ fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
         data: Bytes::new(),
         attempts: row.get(5)?,
         is_manual: row.get(6)?,
+        is_operational: false,
         fence: row.get(7)?,
     })
 }
@@ -155,6 +157,9 @@ fn write(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
         )
         .optional()?;
     let Some(number) = number else { return Ok(false) };
+    if let Some(event) = &record.raises {
+        insert(connection, event, &Lease::nobody())?;
+    }
     if let Some(attempt) = &record.attempt {
         connection.prepare_cached(include_str!("sqlite/insert_attempt.sql"))?.execute(params![
             attempt.id,

@@ -10,7 +10,10 @@ use platform::{
 use testkit::need;
 
 use super::*;
-use crate::store::search::{DeliveryFilter, EventFilter};
+use crate::store::{
+    records::SealedSecret,
+    search::{DeliveryFilter, EventFilter},
+};
 
 pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
 
@@ -85,6 +88,7 @@ pub(in crate::store) fn record(delivery: &Claimed, status: Status, due_in: Optio
         due_in,
         last_error: Some("because".to_owned()),
         attempt: is_attempt.then_some(attempt),
+        raises: None,
     }
 }
 
@@ -344,6 +348,97 @@ async fn what_is_older_than_retention_goes_once_it_has_ended() {
         store.record(vec![record(&claimed[0], Status::Delivered, None)]).await.unwrap();
         store.forget(Duration::from_secs(86_400)).await.unwrap();
         assert_eq!(store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len(), 2, "not old yet");
+    })
+    .await;
+}
+
+fn raised(id: &str) -> NewEvent {
+    NewEvent { event_type: "delivery.failed".to_owned(), source: Some("tidegate".to_owned()), ..event(id, 1) }
+}
+
+#[tokio::test]
+async fn an_outcome_and_the_event_that_tells_of_it_are_written_together_or_not_at_all() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1), event("b", 1)]).await;
+        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap();
+        let heirs = claim(&store, "heir").await;
+        let with = |delivery: &Claimed, id: &str| Record {
+            raises: Some(Box::new(raised(id))),
+            ..record(delivery, Status::Failed, None)
+        };
+        assert_eq!(store.record(vec![with(&zombie[0], "too late")]).await.unwrap(), 0);
+        assert_eq!(claim(&store, "w").await.len(), 0, "it told nothing");
+        let records =
+            vec![with(&heirs[0], "told"), with(&zombie[1], "untold"), record(&heirs[1], Status::Failed, None)];
+        assert_eq!(store.record(records).await.unwrap(), 2);
+        let told = claim(&store, "w").await;
+        assert_eq!((told.len(), told[0].event_id.as_str(), told[0].is_operational), (1, "told", true));
+        assert!(!heirs[0].is_operational);
+        assert!(store.event("acme", "untold").await.unwrap().is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_of_standing_is_told_once_by_whoever_makes_it() {
+    each_store(async |store| {
+        let settings = serde_json::from_value(serde_json::json!({
+            "url": "http://127.0.0.1/", "event_types": ["**"], "rate_limit": 1, "max_concurrency": 1,
+            "timeout": "15s", "retry_schedule": [], "ordering": "none",
+        }));
+        let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1] };
+        let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
+        store.create_subscription("acme", "sub_1", &settings.unwrap(), true, secrets).await.unwrap();
+        let version = store.subscription_version().await.unwrap();
+        let mark = async |is_open: bool, id: &str| {
+            store.mark_circuit("acme", "sub_1", is_open, Some(raised(id))).await.unwrap()
+        };
+        let both = tokio::join!(mark(true, "opened by one"), mark(true, "opened by another"));
+        assert!(both.0 ^ both.1, "{both:?}");
+        assert!(store.subscription("acme", "sub_1").await.unwrap().unwrap().circuit_opened_at.is_some());
+        assert!(mark(false, "closed").await);
+        assert!(!mark(false, "closed again").await);
+        let disable =
+            async |id: &str| store.disable_subscription("acme", "sub_1", "gone", Some(raised(id))).await.unwrap();
+        assert!(disable("disabled").await);
+        assert!(!disable("disabled again").await);
+        assert!(!store.mark_circuit("acme", "nobody", true, Some(raised("nobody"))).await.unwrap());
+        let told: Vec<String> = claim(&store, "w").await.into_iter().map(|one| one.event_id).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(store.subscription_version().await.unwrap() > version, "the other replicas will read it");
+    })
+    .await;
+}
+
+/// Sets columns of the rows with this event by hand, as a broken tool would.
+async fn by_hand(store: &Store, event: &str, set: &str) {
+    let sql = format!("UPDATE deliveries SET {set} WHERE event_uid = (SELECT uid FROM events WHERE id = '{event}')");
+    match &store.database {
+        Database::Sqlite(sqlite) => drop(sqlite.write(move |connection| connection.execute(&sql, [])).await.unwrap()),
+        Database::Postgres(postgres) => postgres.client().await.unwrap().batch_execute(&sql).await.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_would_ever_take_is_rescued_and_what_is_held_is_not() {
+    each_store(async |store| {
+        let is_sqlite = matches!(store.database, Database::Sqlite(_));
+        let years = if is_sqlite { "due_at = due_at + 315360000000" } else { "due_at = now() + interval '10 years'" };
+        take_in(&store, ["null", "years", "held", "lost", "done"].map(|id| event(id, 1)).into()).await;
+        let claimed = claim(&store, "w").await;
+        let done = claimed.iter().find(|one| one.event_id == "done").unwrap();
+        store.record(vec![record(done, Status::Delivered, None)]).await.unwrap();
+        by_hand(&store, "null", "due_at = NULL").await;
+        by_hand(&store, "years", years).await;
+        by_hand(&store, "lost", "due_at = NULL, status = 'retrying', lease_owner = NULL, attempts = 1").await;
+        let longest = Duration::from_secs(86_400);
+        assert_eq!(store.rescue(longest).await.unwrap(), 3);
+        assert_eq!(store.rescue(longest).await.unwrap(), 0);
+        let mut again: Vec<String> = claim(&store, "x").await.into_iter().map(|one| one.event_id).collect();
+        again.sort();
+        assert_eq!(again, ["lost", "null", "years"]);
+        let late = claimed.iter().find(|one| one.event_id == "years").unwrap();
+        assert_eq!(store.record(vec![record(late, Status::Failed, None)]).await.unwrap(), 0, "it is another's now");
     })
     .await;
 }

@@ -1,13 +1,6 @@
 //! One delivery, from a runner's hands to its record: gate, signature, call, outcome.
 
-use std::{
-    borrow::Cow,
-    convert::Infallible,
-    num::NonZeroU64,
-    panic::AssertUnwindSafe,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{borrow::Cow, convert::Infallible, num::NonZeroU64, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
@@ -28,7 +21,7 @@ use super::{
 use crate::{
     catalog::Endpoint,
     clock,
-    delivery::{MessageId, Next, Outcome, Status, decide, should_disable},
+    delivery::{MessageId, Next, Outcome, Status, decide},
     metrics as names,
     store::{Claimed, NewAttempt, Record, records::PARKED},
 };
@@ -88,7 +81,8 @@ impl Inner {
             let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
             self.lanes.called(&key);
             self.count(&record);
-            let is_soon = record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval);
+            let is_soon =
+                record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
             if let Err(error) = self.records.write(record).await {
                 tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
             }
@@ -137,11 +131,15 @@ impl Inner {
                 Entry::Pass(pass) => {
                     let (record, report) = self.attempt(&endpoint, job).await;
                     pass.exit(report).await;
+                    self.note_circuit(&endpoint, report == Report::Success).await;
                     return record;
                 }
                 Entry::Refused(refused) => {
                     let wait = refused.retry_after.unwrap_or(LONG_WAIT);
                     metrics::counter!(names::REFUSED, "by" => by(refused)).increment(1);
+                    if refused.by == By::Circuit {
+                        self.note_circuit(&endpoint, false).await;
+                    }
                     if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
                         let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
                         return deferred(delivery, slot, Some(reason(refused)));
@@ -224,36 +222,9 @@ impl Inner {
                 (Status::Failed, None, Some(format!("{reason}: {outcome}")))
             }
         };
-        Record { status, due_in, last_error, attempt: Some(attempt), ..ended(delivery, status, "") }
-    }
-
-    /// Writes only changes: the first failure after a success, the first success after a failure, the end.
-    async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
-        let Endpoint { tenant, id, .. } = endpoint;
-        let store = &self.deps.store;
-        if endpoint.is_failing.swap(!is_success, Relaxed) == is_success
-            && let Err(error) = store.mark_failing(tenant, id, !is_success).await
-        {
-            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
-        }
-        let reason = match next {
-            Next::DisableSubscription { .. } => "the receiver answered 410 (gone)",
-            Next::Failed { .. } if self.has_failed_for_days(endpoint) => "nothing but failures for five days",
-            _ => return,
-        };
-        match store.disable_subscription(tenant, id, reason).await {
-            Ok(Some(_)) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
-            Ok(None) => (),
-            Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),
-        }
-        if let Err(error) = self.deps.catalog.refresh().await {
-            tracing::warn!(%error, "Subscriptions could not be read.");
-        }
-    }
-
-    fn has_failed_for_days(&self, endpoint: &Endpoint) -> bool {
-        let age = endpoint.failing_since.map(|since| OffsetDateTime::now_utc() - since);
-        age.and_then(|age| Duration::try_from(age).ok()).is_some_and(|age| should_disable(age, false))
+        let raises =
+            if status == Status::Failed { self.tell_of_failure(endpoint, delivery, &last_error) } else { None };
+        Record { status, due_in, last_error, attempt: Some(attempt), raises, ..ended(delivery, status, "") }
     }
 }
 
@@ -299,6 +270,7 @@ fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {
         due_in: None,
         last_error: (!reason.is_empty()).then(|| reason.to_owned()),
         attempt: None,
+        raises: None,
     }
 }
 

@@ -197,6 +197,7 @@ mod tests {
             data: Bytes::new(),
             attempts: 0,
             is_manual: false,
+            is_operational: false,
             fence: 1,
         };
         Job { delivery, claimed_at: now }

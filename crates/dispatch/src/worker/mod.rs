@@ -4,6 +4,7 @@
 //! themselves; one that stops gives them back unspent. No call is made without a pass of the gate.
 
 mod attempt;
+mod health;
 mod lane;
 
 use std::{sync::Arc, time::Duration};
@@ -24,6 +25,11 @@ use crate::{
 
 /// How often the age of the oldest delivery is measured: it is one query over all that wait.
 const LAG_EVERY: Duration = Duration::from_secs(5);
+
+/// How often deliveries that nobody would ever take are looked for: what is stuck comes back within a minute.
+const RESCUE_EVERY: Duration = Duration::from_secs(15);
+/// A lease that ends later than this was not given by a worker, whatever the configuration of its replica.
+const LONGEST_LEASE: Duration = crate::config::LONGEST_LEASE;
 
 /// What an attempt needs.
 pub struct Deps {
@@ -69,6 +75,7 @@ impl Worker {
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());
+        tasks.spawn("stuck deliveries", worker.clone().rescue());
         tasks.spawn("resumed subscriptions", worker.clone().resume());
         worker
     }
@@ -153,10 +160,30 @@ impl Worker {
         }
     }
 
+    /// Deliveries that nobody would ever take, however they came to be so.
+    async fn rescue(self) {
+        let Inner { deps, tasks, wake, .. } = &*self.inner;
+        let mut tick = tokio::time::interval(RESCUE_EVERY);
+        while tasks.stopping().run_until_cancelled(tick.tick()).await.is_some() {
+            match deps.store.rescue(LONGEST_LEASE).await {
+                Ok(0) => (),
+                Ok(rescued) => {
+                    metrics::counter!(names::RESCUED).increment(rescued);
+                    tracing::warn!(rescued, "Deliveries that nobody would have taken are due again.");
+                    wake.notify_one();
+                }
+                Err(error) => tracing::warn!(%error, "Stuck deliveries could not be looked for."),
+            }
+        }
+    }
+
     async fn watch_lag(self) {
         let Inner { deps, tasks, .. } = &*self.inner;
         let mut tick = tokio::time::interval(LAG_EVERY);
         while tasks.stopping().run_until_cancelled(tick.tick()).await.is_some() {
+            let (open, closed) = deps.catalog.circuits();
+            metrics::gauge!(names::CIRCUITS, "state" => "open").set(open as f64);
+            metrics::gauge!(names::CIRCUITS, "state" => "closed").set(closed as f64);
             match deps.store.lag().await {
                 Ok(lag) => metrics::gauge!(names::LAG_SECONDS).set(lag.as_secs_f64()),
                 Err(error) => tracing::warn!(%error, "The age of the oldest delivery could not be read."),

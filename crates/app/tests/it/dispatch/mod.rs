@@ -7,11 +7,13 @@ mod jobs;
 mod leaving;
 mod nothing_lost;
 mod once;
+mod operational;
 mod operators;
 mod order;
 mod outage;
 mod retry;
 mod signatures;
+mod stuck;
 mod tls;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};

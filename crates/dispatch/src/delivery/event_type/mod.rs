@@ -110,6 +110,11 @@ impl Glob {
         &self.written
     }
 
+    /// It begins with a word, so whoever wrote it had certain types in mind.
+    fn is_named(&self) -> bool {
+        matches!(self.segments.first(), Some(Segment::Literal(_)))
+    }
+
     /// The glob with `**` for its last `*`, if it ends in one.
     fn widened(&self) -> Option<Glob> {
         let Some((Segment::One, start)) = self.segments.split_last() else { return None };
@@ -177,6 +182,11 @@ impl Matcher {
     /// The first glob that takes this type: the reason why the subscription receives it.
     pub fn first_match(&self, event_type: &EventType) -> Option<&Glob> {
         self.0.iter().find(|glob| glob.matches(event_type))
+    }
+
+    /// The same, of globs whose first segment is a word: who takes everything did not name it.
+    pub fn first_naming(&self, event_type: &EventType) -> Option<&Glob> {
+        self.0.iter().find(|glob| glob.is_named() && glob.matches(event_type))
     }
 
     /// Why the subscription does not receive this type, in words; `None` if it does.

@@ -19,5 +19,5 @@ WITH due AS (
   RETURNING d.id, d.tenant_id, d.event_uid, d.subscription_id, d.ordering_key, d.attempts - d.attempts_before AS attempts, d.is_manual, d.fence
 )
 SELECT c.id, c.tenant_id, c.subscription_id, c.ordering_key, c.attempts, c.is_manual, c.fence,
-  e.id AS event_id, e.type, e.created_at, e.data
+  e.id AS event_id, e.type, e.created_at, e.data, coalesce(e.source = 'tidegate', FALSE) AS is_operational
 FROM claimed c JOIN events e ON e.uid = c.event_uid

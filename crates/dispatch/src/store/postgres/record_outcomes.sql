@@ -21,4 +21,4 @@ WITH input AS (
   FROM input JOIN recorded USING (id, fence)
   WHERE input.attempt_id IS NOT NULL
 )
-SELECT id FROM recorded
+SELECT id, fence FROM recorded

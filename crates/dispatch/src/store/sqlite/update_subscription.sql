@@ -5,4 +5,4 @@ SET settings = ?3, enabled = coalesce(?4, enabled), version = (SELECT version FR
   disabled_reason = CASE WHEN ?4 IS NULL THEN disabled_reason END,
   failing_since = CASE WHEN ?4 AND NOT enabled THEN NULL ELSE failing_since END
 WHERE tenant_id = ?1 AND id = ?2 AND deleted_at IS NULL
-RETURNING id, tenant_id, settings, enabled, disabled_reason, failing_since, version, deleted_at, created_at, updated_at
+RETURNING id, tenant_id, settings, enabled, disabled_reason, failing_since, circuit_opened_at, version, deleted_at, created_at, updated_at

@@ -1,0 +1,3 @@
+UPDATE subscriptions SET circuit_opened_at = now(), version = (SELECT version FROM subscription_version)
+WHERE tenant_id = $1 AND id = $2 AND circuit_opened_at IS NULL AND deleted_at IS NULL
+RETURNING id

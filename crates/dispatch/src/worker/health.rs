@@ -1,0 +1,113 @@
+//! What outcomes say about a subscription: that it fails, that it is to be disabled, that its circuit opened or closed.
+//!
+//! Only changes are written, and each is told by whoever made it, as an operational event in the same commit.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use gate::breaker::{Reason, State};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::Inner;
+use crate::{
+    catalog::Endpoint,
+    delivery::{Next, should_disable},
+    operational::{self, Kind},
+    store::{Claimed, NewEvent},
+};
+
+impl Inner {
+    /// Writes only changes: the first failure after a success, the first success after a failure, the end.
+    pub(super) async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
+        let Endpoint { tenant, id, .. } = endpoint;
+        let store = &self.deps.store;
+        if endpoint.is_failing.swap(!is_success, Relaxed) == is_success
+            && let Err(error) = store.mark_failing(tenant, id, !is_success).await
+        {
+            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
+        }
+        let reason = match next {
+            Next::DisableSubscription { .. } => "the receiver answered 410 (gone)",
+            Next::Failed { .. } if has_failed_for_days(endpoint) => "nothing but failures for five days",
+            _ => return,
+        };
+        let data = json!({"subscription_id": &**id, "reason": reason});
+        let raises = operational::event(&self.deps.catalog, Kind::SubscriptionDisabled, endpoint, &data);
+        match store.disable_subscription(tenant, id, reason, raises).await {
+            Ok(true) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
+            Ok(false) => (),
+            Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),
+        }
+        if let Err(error) = self.deps.catalog.refresh().await {
+            tracing::warn!(%error, "Subscriptions could not be read.");
+        }
+        self.wake.notify_one();
+    }
+
+    /// The event that tells of a delivery that was given up. One of our own is not told of.
+    pub(super) fn tell_of_failure(
+        &self,
+        endpoint: &Endpoint,
+        delivery: &Claimed,
+        last_error: &Option<String>,
+    ) -> Option<Box<NewEvent>> {
+        if delivery.is_operational {
+            return None;
+        }
+        let data = json!({
+            "delivery_id": delivery.id,
+            "event_id": delivery.event_id,
+            "event_type": delivery.event_type,
+            "subscription_id": &*delivery.subscription,
+            "last_error": last_error,
+        });
+        operational::event(&self.deps.catalog, Kind::DeliveryFailed, endpoint, &data).map(Box::new)
+    }
+
+    /// Looks at the circuit when it may have changed: after a failure or a refusal while it was closed, after a success
+    /// while it was open. Whoever notices first writes it down, so a replica that dies before it does is made up for.
+    pub(super) async fn note_circuit(&self, endpoint: &Endpoint, is_success: bool) {
+        if endpoint.is_circuit_open.load(Relaxed) != is_success {
+            return;
+        }
+        let view = self.deps.gate.breaker().view(&endpoint.guarded.key).await;
+        let (is_open, kind) = match view.state {
+            State::Open | State::HalfOpen if !is_success => (true, Kind::CircuitOpened),
+            State::Closed if is_success => (false, Kind::CircuitClosed),
+            _ => return,
+        };
+        if endpoint.is_circuit_open.swap(is_open, Relaxed) == is_open {
+            return;
+        }
+        let Endpoint { tenant, id, .. } = endpoint;
+        let retry_after_ms = u64::try_from(view.retry_after.as_millis()).unwrap_or(u64::MAX);
+        let data = match kind {
+            Kind::CircuitOpened => {
+                json!({"subscription_id": &**id, "reason": view.reason.map(reason), "retry_after_ms": retry_after_ms})
+            }
+            _ => json!({"subscription_id": &**id}),
+        };
+        let raises = operational::event(&self.deps.catalog, kind, endpoint, &data);
+        if let Err(error) = self.deps.store.mark_circuit(tenant, id, is_open, raises).await {
+            // The next outcome tries again.
+            endpoint.is_circuit_open.store(!is_open, Relaxed);
+            tracing::warn!(subscription = %id, %error, "A circuit's change was not recorded; trying again.");
+        }
+        self.wake.notify_one();
+    }
+}
+
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ConsecutiveFailures => "consecutive_failures",
+        Reason::FailureRate => "failure_rate",
+        Reason::SlowRate => "slow_rate",
+        Reason::ProbeFailed => "probe_failed",
+        Reason::Forced => "forced",
+    }
+}
+
+fn has_failed_for_days(endpoint: &Endpoint) -> bool {
+    let age = endpoint.failing_since.map(|since| OffsetDateTime::now_utc() - since);
+    age.and_then(|age| Duration::try_from(age).ok()).is_some_and(|age| should_disable(age, false))
+}
