@@ -5,7 +5,7 @@ export HOME ?= $(shell getent passwd $$(id -u) | cut -d: -f6)
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt up down bench
+.PHONY: help run test soak check fmt up down bench
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -21,6 +21,11 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 	@echo "==> Building the tests (about four minutes the first time, seconds later)"
 	@cargo test --workspace --no-run
 	@cargo run --quiet -p testkit --bin servers -- run -- cargo test --workspace --no-fail-fast
+
+soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some)
+	@scripts/install build test
+	@cargo test -p tidegate --test it --no-run
+	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::kafka dispatch::nothing_lost)
 
 check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny

@@ -3,6 +3,8 @@
 //! Payloads stay as the bytes they came in: they are checked to be JSON, never built into a tree unless a filter asks.
 //! "Accepted" is said after the commit. A delivery that this process can make at once is born leased to it.
 
+mod topic;
+
 use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
@@ -14,17 +16,18 @@ use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use utoipa::ToSchema;
 
+use self::topic::Topic;
 use crate::{
     batch::Batcher,
     catalog::{Catalog, Endpoint},
     config::Config,
     delivery::{Document, EventType, MessageId},
     error::Error,
-    kafka::{Outgoing, Producer},
+    kafka::Producer,
     metrics as names,
     model::{Event, Ordering},
     operational,
-    store::{Accepted, Claimed, KnownEvent, Lease, NewDelivery, NewEvent, Store},
+    store::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Store},
     worker::Worker,
 };
 
@@ -36,9 +39,6 @@ const DEEPEST: usize = 120;
 const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long an id may take to be looked up before Kafka is told of the event all the same.
-const LOOK_UP: Duration = Duration::from_millis(250);
 
 /// A part of [`MOST_MEMORY`], given back when dropped.
 pub type Memory = OwnedSemaphorePermit;
@@ -75,14 +75,7 @@ pub struct Intake {
     /// In KiB.
     memory: Arc<Semaphore>,
     /// Events go there first, where there is one.
-    kafka: Option<Kafka>,
-}
-
-/// The way into Kafka, and the ids that are known already.
-#[derive(Clone)]
-struct Kafka {
-    producer: Producer,
-    known: Batcher<(Arc<str>, String), Option<KnownEvent>>,
+    topic: Option<Topic>,
 }
 
 impl Intake {
@@ -95,16 +88,12 @@ impl Intake {
         producer: Option<Producer>,
         tasks: &Tasks,
     ) -> Self {
-        let kafka = producer.map(|producer| {
-            let store = store.clone();
-            let find = move |keys: Vec<_>| find(store.clone(), keys);
-            Kafka { producer, known: Batcher::start(tasks, "known ids", 1000, 4, find) }
-        });
+        let topic = producer.map(|producer| Topic::new(producer, store.clone(), tasks));
         let for_writes = worker.clone();
         let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
         let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
         let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
-        Intake { catalog, worker, batcher, max_event: config.max_event, memory, kafka }
+        Intake { catalog, worker, batcher, max_event: config.max_event, memory, topic }
     }
 
     /// Sets memory aside for so many bytes of a request.
@@ -116,51 +105,21 @@ impl Intake {
 
     /// Reads one event, makes it durable, and answers what the caller should know of it.
     pub async fn accept(&self, tenant: &Arc<str>, body: &[u8]) -> Result<Event, Problem> {
+        let event = self.read(body)?;
+        match &self.topic {
+            Some(topic) => self.accept_into(topic, tenant, event, body.trim_ascii()).await,
+            None => self.accept_event(tenant, event, None).await,
+        }
+    }
+
+    fn read(&self, body: &[u8]) -> Result<EventIn, Problem> {
         if body.len() > self.max_event {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
             return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
         }
         let event = parse_json(body)?;
-        match &self.kafka {
-            Some(kafka) => self.accept_into(kafka, tenant, event, body.trim_ascii()).await,
-            None => self.accept_event(tenant, event, None).await,
-        }
-    }
-
-    /// Into Kafka, byte for byte. A worker finds its subscriptions.
-    async fn accept_into(
-        &self,
-        kafka: &Kafka,
-        tenant: &Arc<str>,
-        event: EventIn,
-        body: &[u8],
-    ) -> Result<Event, Problem> {
         check(&event)?;
-        let is_given = event.id.is_some();
-        if is_given && let Some(known) = kafka.find(tenant, &event).await {
-            let is_same = known.hash == hash(&event);
-            let accepted = if is_same { Accepted::Repeat { at: known.at } } else { Accepted::Conflict };
-            return answer(accepted, event, None);
-        }
-        let event = EventIn { id: Some(event.id.unwrap_or_else(|| id::new("evt"))), ..event };
-        let id = event.id.as_deref().unwrap_or_default();
-        let record = Outgoing {
-            tenant,
-            key: event.ordering_key.as_deref().unwrap_or(id),
-            id: (!is_given).then_some(id),
-            value: body,
-            catalog_version: self.catalog.version(),
-            traceparent: platform::telemetry::traceparent(),
-        };
-        match kafka.producer.send(&record).await {
-            Ok(at) => answer(Accepted::New { at }, event, None),
-            Err(Error::KafkaAway) if kafka.producer.falls_back() => {
-                metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
-                let accepted = self.accept_event(tenant, event, None).await?;
-                Ok(Event { queued_in: Some("database"), ..accepted })
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(event)
     }
 
     /// The same for an event that is read already; `only` names the one subscription it is for, whatever its globs say.
@@ -232,26 +191,6 @@ impl Intake {
         let passes = |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
         matching.iter().filter(passes).cloned().collect()
     }
-}
-
-impl Kafka {
-    /// What is known by this id. A database that does not answer at once stops nobody: the worker that reads the record
-    /// looks again, and keeps a conflict as a rejected record.
-    async fn find(&self, tenant: &Arc<str>, event: &EventIn) -> Option<KnownEvent> {
-        let id = event.id.clone()?;
-        let found = tokio::time::timeout(LOOK_UP, self.known.write((Arc::clone(tenant), id))).await;
-        match found {
-            Ok(Ok(known)) => known,
-            Ok(Err(_)) | Err(_) => {
-                metrics::counter!(names::IDS_NOT_CHECKED).increment(1);
-                None
-            }
-        }
-    }
-}
-
-async fn find(store: Store, keys: Vec<(Arc<str>, String)>) -> Result<Vec<Option<KnownEvent>>, Error> {
-    Ok(store.known_events(&keys).await?)
 }
 
 /// What the caller is told.

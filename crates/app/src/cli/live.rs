@@ -30,6 +30,8 @@ Examples:
       For a minute, over a hundred subscriptions.
   tidegate produce --events 1000000 --batch 1000 --concurrency 4
       NDJSON, a thousand events per request.
+  tidegate produce --events 1000000 --batch 1000 --concurrency 8 --kafka localhost:9092
+      Straight into Kafka's topic. With --subscriptions 0 nothing else is needed.
   tidegate produce --url https://tidegate.example --key tgk_… --sink https://sink.example
       Against another machine. The key may also be in TIDEGATE_KEY.";
 
@@ -126,6 +128,12 @@ pub(crate) struct Produce {
     /// Events of one request; more than 1 are sent as NDJSON
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub batch: u64,
+    /// Straight into Kafka's topic instead of the API: its brokers, as host:port,host:port
+    ///
+    /// Everything else about Kafka is read from the environment, as `serve` does: KAFKA_TOPIC, TIDEGATE__KAFKA__….
+    #[cfg(feature = "kafka")]
+    #[arg(long, value_name = "BROKERS")]
+    pub kafka: Option<String>,
     /// Calls per second that each subscription allows
     #[arg(long, default_value_t = 10_000)]
     pub rate_limit: u32,
@@ -141,6 +149,16 @@ pub(crate) struct Produce {
     /// Give up when nothing was accepted or delivered for this long
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
     pub patience: Duration,
+}
+
+impl Produce {
+    /// Past the API?
+    pub(crate) fn is_straight(&self) -> bool {
+        #[cfg(feature = "kafka")]
+        return self.kafka.is_some();
+        #[cfg(not(feature = "kafka"))]
+        false
+    }
 }
 
 #[derive(Args)]

@@ -4,6 +4,8 @@
 //! from the API, not guessed from the sink; its times are the server's.
 
 mod load;
+#[cfg(feature = "kafka")]
+mod straight;
 mod watch;
 
 use std::{fmt::Write, io::IsTerminal, time::Duration};
@@ -20,7 +22,7 @@ use tokio::net::TcpStream;
 use url::{Host, Url};
 
 use self::{
-    load::{Load, Sent},
+    load::{Load, Sent, Way},
     watch::{Delivered, Watch},
 };
 use super::{
@@ -41,11 +43,11 @@ const SPREAD: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
     let tasks = Tasks::new();
-    let server = Server::new(&arguments.server, tasks)?;
+    let server = Server::new(&arguments.server, tasks.clone())?;
     EventType::parse("--type", &arguments.event_type)?;
     allow_many_files();
     let mut signals = Signals::listen()?;
-    let mut produce = Produce::new(arguments, server)?;
+    let mut produce = Produce::new(arguments, server, tasks)?;
     let outcome = tokio::select! {
         outcome = produce.work() => outcome,
         () = signals.next() => Err(anyhow!("stopped before the end")),
@@ -63,6 +65,8 @@ struct Produce<'a> {
     client: Client,
     run: String,
     subscriptions: Vec<Subscription>,
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "only Kafka's client works in the background"))]
+    tasks: Tasks,
 }
 
 #[derive(Deserialize)]
@@ -80,19 +84,29 @@ struct Listing {
 }
 
 impl<'a> Produce<'a> {
-    fn new(arguments: &'a cli::Produce, server: Server) -> Result<Self, Invalid> {
+    fn new(arguments: &'a cli::Produce, server: Server, tasks: Tasks) -> Result<Self, Invalid> {
         if let Some(secret) = &arguments.secret {
             SigningSecret::parse("--secret", secret)?;
         }
         let client = server.client();
         let run = format!("{:08x}", fastrand::u32(..));
-        Ok(Produce { arguments, server, client, run, subscriptions: Vec::new() })
+        Ok(Produce { arguments, server, client, run, subscriptions: Vec::new(), tasks })
     }
 
     async fn work(&mut self) -> anyhow::Result<()> {
         self.subscribe().await?;
         let bar = progress(self.arguments.events, "accepted");
-        let sent = Load::new(self.arguments, &self.run).send(&self.server, &bar).await?;
+        let load = Load::new(self.arguments, &self.run);
+        #[cfg(feature = "kafka")]
+        let straight = match &self.arguments.kafka {
+            Some(brokers) => Some(straight::Straight::open(brokers, self.arguments, &self.tasks).await?),
+            None => None,
+        };
+        #[cfg(feature = "kafka")]
+        let way = straight.as_ref().map_or(Way::Api(&self.server), Way::Topic);
+        #[cfg(not(feature = "kafka"))]
+        let way = Way::Api(&self.server);
+        let sent = load.send(&way, &bar).await?;
         bar.finish_and_clear();
         if self.arguments.no_wait || self.subscriptions.is_empty() {
             print(&summary(self.arguments, &sent, None))?;
@@ -110,6 +124,9 @@ impl<'a> Produce<'a> {
 
     async fn subscribe(&mut self) -> anyhow::Result<()> {
         let arguments = self.arguments;
+        if arguments.subscriptions == 0 && arguments.is_straight() {
+            return Ok(());
+        }
         // Where nothing runs yet, Tidegate comes first and the sink second.
         self.client.get::<Listing>("/v1/subscriptions?limit=1").await?;
         if arguments.subscriptions == 0 {
@@ -135,7 +152,7 @@ impl<'a> Produce<'a> {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if !is_loopback(&arguments.server.url) {
+        if !is_loopback(&arguments.server.url) || arguments.is_straight() {
             tokio::time::sleep(SPREAD).await;
         }
         Ok(())

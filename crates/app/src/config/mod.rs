@@ -273,3 +273,12 @@ pub(crate) fn database_only(layers: &Layers) -> Result<db::Config, Error> {
     let file: File = layers.read()?;
     db::Config::new(&file.database, &file.server.data_dir).map_err(|invalid| layers.blame(invalid))
 }
+
+/// Kafka alone, for a command that writes to the topic and knows no database.
+#[cfg(feature = "kafka")]
+pub(crate) fn kafka_only(layers: &Layers) -> Result<dispatch::kafka::Config, Error> {
+    let file: File = layers.read()?;
+    let around = dispatch::kafka::config::Surroundings { is_postgres: true, host: "produce", port: 0 };
+    let config = dispatch::kafka::Config::new(file.kafka, &around).map_err(|invalid| layers.blame(invalid))?;
+    config.ok_or_else(|| layers.blame(Invalid::new("kafka.brokers", "name at least one broker, such as host:9092")))
+}

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::{
     sink::{SECRET, counts, sink},
-    support::{ADMIN_KEY, Backend, Call, Ended, Setup, Tidegate, each_backend},
+    support::{ADMIN_KEY, Backend, Call, Ended, Setup, Tidegate, each_queue},
 };
 
-each_backend! {
+each_queue! {
     every_event_of_a_run_is_accepted_and_delivered
 }
 

@@ -29,7 +29,7 @@ use crate::{
     Dispatch,
     delivery::{Document, EventType, Matcher, event_type::Glob},
     error::Error,
-    intake::{EventIn, Memory},
+    intake::{EventIn, Intake, Memory},
     model::{Delivery, Event},
     operational,
     store::search::{DeliveryFilter, EventFilter},
@@ -37,6 +37,9 @@ use crate::{
 
 /// Events of one request that are on their way to the database at a time.
 const AT_ONCE: usize = 2000;
+/// The same where events are accepted together: so many together, and so many of those.
+const CHUNK: usize = 500;
+const CHUNKS: usize = 4;
 /// Of one request that is read whole; NDJSON is read line by line and has no such bound.
 const LARGEST_BODY: usize = 8 << 20;
 
@@ -138,6 +141,12 @@ async fn many(
         }
     });
     let (intake, tenant) = (dispatch.intake().clone(), Arc::clone(tenant));
+    if intake.takes_many() {
+        let accepting =
+            held.ready_chunks(CHUNK).map(move |chunk| accept_chunk(intake.clone(), Arc::clone(&tenant), chunk));
+        let chunks: Vec<Vec<Result<ItemAccepted, Problem>>> = accepting.buffered(CHUNKS).collect().await;
+        return conclude(chunks.into_iter().flatten().collect());
+    }
     let accepting = held.map(move |item| {
         let (intake, tenant) = (intake.clone(), Arc::clone(&tenant));
         async move {
@@ -146,7 +155,28 @@ async fn many(
             Ok(ItemAccepted { id, status, queued_in })
         }
     });
-    let results: Vec<Result<ItemAccepted, Problem>> = accepting.buffered(AT_ONCE).collect().await;
+    conclude(accepting.buffered(AT_ONCE).collect().await)
+}
+
+/// Accepts what has arrived of a request together. What could not be read keeps its place.
+async fn accept_chunk(
+    intake: Intake,
+    tenant: Arc<str>,
+    chunk: Vec<Result<(Bytes, Memory), Problem>>,
+) -> Vec<Result<ItemAccepted, Problem>> {
+    let bodies: Vec<Bytes> = chunk.iter().flatten().map(|(body, _)| body.clone()).collect();
+    let mut accepted = intake.accept_all(&tenant, &bodies).await.into_iter();
+    let answer = |item: Result<(Bytes, Memory), Problem>| {
+        let Event { id, status, queued_in, .. } = match item {
+            Ok(_) => accepted.next().unwrap_or_else(|| Err(unreadable()))?,
+            Err(problem) => return Err(problem),
+        };
+        Ok(ItemAccepted { id, status, queued_in })
+    };
+    chunk.into_iter().map(answer).collect()
+}
+
+fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Problem> {
     let accepted = results.iter().filter(|result| result.is_ok()).count();
     let rejected = results.len() - accepted;
     let unavailable =

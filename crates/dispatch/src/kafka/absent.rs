@@ -26,6 +26,10 @@ impl Producer {
         match *self {}
     }
 
+    pub async fn send_all(&self, _: &[Outgoing<'_>]) -> Vec<Result<OffsetDateTime, Error>> {
+        match *self {}
+    }
+
     pub async fn probe(&self) -> Result<(), Error> {
         match *self {}
     }

@@ -28,9 +28,14 @@ pub use self::producer::Producer;
 #[cfg(feature = "kafka")]
 pub(crate) use self::{consumer::consume, take::Taking};
 
+/// The shape of the records that this version writes, and reads.
+pub const VERSION: u32 = 1;
+
 /// An event on its way into the topic.
 #[derive(Clone, Debug)]
 pub struct Outgoing<'a> {
+    /// Of the record's shape: [`VERSION`].
+    pub version: u32,
     pub tenant: &'a str,
     /// Equal keys keep their order.
     pub key: &'a str,

@@ -7,7 +7,10 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicI64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
@@ -22,7 +25,7 @@ use rdkafka::{
     producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer},
 };
 use time::OffsetDateTime;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::{
     Outgoing,
@@ -38,8 +41,24 @@ const CALM: Duration = Duration::from_secs(30);
 /// For the metadata of our topic.
 const METADATA: Duration = Duration::from_millis(500);
 
-/// When Kafka has it, by its clock; or why not.
-type Report = Result<i64, RDKafkaErrorCode>;
+/// What a record's place holds until it is reported, and where Kafka did not take it. Otherwise: when it did, in ms.
+const PENDING: i64 = -1;
+const TOO_LARGE: i64 = -2;
+const REFUSED: i64 = -3;
+const BUSY: i64 = -4;
+
+/// Records that one caller waits for.
+struct Batch {
+    left: AtomicUsize,
+    reports: Box<[AtomicI64]>,
+    done: Notify,
+}
+
+/// Which record of which batch a report is for.
+struct Place {
+    batch: Arc<Batch>,
+    place: usize,
+}
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -93,53 +112,41 @@ impl Producer {
 
     /// Returns once Kafka has the record, with its time.
     pub async fn send(&self, record: &Outgoing<'_>) -> Result<OffsetDateTime, Error> {
-        let Inner { config, state, .. } = &*self.inner;
-        let report = self.begin(record)?;
-        let reported = tokio::time::timeout(config.delivery_timeout, report).await;
-        match reported {
-            Ok(Ok(Ok(at_ms))) => Ok(at(at_ms)),
-            Ok(Ok(Err(RDKafkaErrorCode::MessageSizeTooLarge))) => Err(Error::TooLargeForKafka),
-            Ok(Ok(Err(code))) => {
-                metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "refused").increment(1);
-                tracing::debug!(%code, "Kafka did not take a record.");
-                state.away();
-                Err(Error::KafkaAway)
-            }
-            Ok(Err(_)) | Err(_) => {
-                metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "timeout").increment(1);
-                state.away();
-                Err(Error::KafkaAway)
-            }
-        }
+        self.send_all(std::slice::from_ref(record)).await.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Puts the record into the client's queue.
-    fn begin(&self, record: &Outgoing<'_>) -> Result<oneshot::Receiver<Report>, Error> {
+    /// Returns once Kafka has each of the records, or the time is over; one wait for all of them.
+    pub async fn send_all(&self, records: &[Outgoing<'_>]) -> Vec<Result<OffsetDateTime, Error>> {
+        let Inner { config, state, .. } = &*self.inner;
+        if records.is_empty() {
+            return Vec::new();
+        }
         if self.is_away() {
-            metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "away").increment(1);
-            return Err(Error::KafkaAway);
+            metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "away").increment(records.len() as u64);
+            return records.iter().map(|_| Err(Error::KafkaAway)).collect();
         }
-        let (reply, report) = oneshot::channel();
+        let batch = Arc::new(Batch::new(records.len()));
         let client = Arc::clone(&self.inner.client.read());
-        let base = BaseRecord::with_opaque_to(&self.inner.config.topic, Box::new(reply))
-            .key(record.key)
-            .payload(record.value)
-            .headers(headers(record));
-        match client.send(base) {
-            Ok(()) => Ok(report),
-            Err((error, _)) => Err(match error.rdkafka_error_code() {
-                Some(RDKafkaErrorCode::MessageSizeTooLarge) => Error::TooLargeForKafka,
-                Some(RDKafkaErrorCode::QueueFull) => {
-                    metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "queue_full").increment(1);
-                    Error::Busy
-                }
-                _ => {
-                    metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "client").increment(1);
-                    self.inner.state.broken();
-                    Error::KafkaAway
-                }
-            }),
+        for (place, record) in records.iter().enumerate() {
+            let opaque = Box::new(Place { batch: Arc::clone(&batch), place });
+            let base = BaseRecord::with_opaque_to(&config.topic, opaque)
+                .key(record.key)
+                .payload(record.value)
+                .headers(headers(record));
+            if let Err((error, _)) = client.send(base) {
+                batch.report(place, refusal(&error));
+            }
         }
+        drop(client);
+        let is_late = tokio::time::timeout(config.delivery_timeout, batch.done.notified()).await.is_err();
+        let results: Vec<_> = batch.reports.iter().map(|report| result(report.load(Acquire))).collect();
+        let failed = results.iter().filter(|result| matches!(result, Err(Error::KafkaAway))).count();
+        if failed > 0 {
+            let reason = if is_late { "timeout" } else { "refused" };
+            metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => reason).increment(failed as u64);
+            state.away();
+        }
+        results
     }
 
     /// Does Kafka answer, and is the topic there? Makes it if not.
@@ -192,9 +199,9 @@ fn connect(config: &Config, max_event: usize, state: &Arc<State>) -> Result<Thre
 }
 
 fn headers(record: &Outgoing<'_>) -> OwnedHeaders {
-    let catalog_version = record.catalog_version.to_string();
+    let (version, catalog_version) = (record.version.to_string(), record.catalog_version.to_string());
     let headers = OwnedHeaders::new_with_capacity(5)
-        .insert(Header { key: VERSION_HEADER, value: Some("1") })
+        .insert(Header { key: VERSION_HEADER, value: Some(&version) })
         .insert(Header { key: TENANT_HEADER, value: Some(record.tenant) })
         .insert(Header { key: CATALOG_HEADER, value: Some(&catalog_version) });
     let headers = match record.id {
@@ -209,6 +216,37 @@ fn headers(record: &Outgoing<'_>) -> OwnedHeaders {
 
 fn at(ms: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+impl Batch {
+    fn new(records: usize) -> Self {
+        let reports = (0..records).map(|_| AtomicI64::new(PENDING)).collect();
+        Batch { left: AtomicUsize::new(records), reports, done: Notify::new() }
+    }
+
+    fn report(&self, place: usize, report: i64) {
+        self.reports[place].store(report, Release);
+        if self.left.fetch_sub(1, AcqRel) == 1 {
+            self.done.notify_one();
+        }
+    }
+}
+
+fn refusal(error: &KafkaError) -> i64 {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::MessageSizeTooLarge) => TOO_LARGE,
+        Some(RDKafkaErrorCode::QueueFull) => BUSY,
+        _ => REFUSED,
+    }
+}
+
+fn result(report: i64) -> Result<OffsetDateTime, Error> {
+    match report {
+        TOO_LARGE => Err(Error::TooLargeForKafka),
+        BUSY => Err(Error::Busy),
+        ..0 => Err(Error::KafkaAway),
+        at_ms => Ok(at(at_ms)),
+    }
 }
 
 impl State {
@@ -252,14 +290,14 @@ impl ClientContext for Context {
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<oneshot::Sender<Report>>;
+    type DeliveryOpaque = Box<Place>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, reply: Self::DeliveryOpaque) {
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: Self::DeliveryOpaque) {
+        let Place { batch, place } = *opaque;
         let report = match result {
-            Ok(message) => Ok(message.timestamp().to_millis().unwrap_or(0)),
-            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail)),
+            Ok(message) => message.timestamp().to_millis().unwrap_or(0),
+            Err((error, _)) => refusal(error),
         };
-        // Whoever asked may have left; the record stands all the same.
-        reply.send(report).ok();
+        batch.report(place, report);
     }
 }

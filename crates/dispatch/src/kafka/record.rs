@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use tenancy::door::DEFAULT_TENANT;
 
+use super::VERSION;
 use crate::intake::EventIn;
 
-pub const VERSION: u32 = 1;
 pub const VERSION_HEADER: &str = "tidegate-version";
 pub const TENANT_HEADER: &str = "tidegate-tenant";
 pub const ID_HEADER: &str = "tidegate-id";

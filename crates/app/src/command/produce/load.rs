@@ -15,6 +15,8 @@ use serde::Deserialize;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::ID_PREFIX;
+#[cfg(feature = "kafka")]
+use super::straight::Straight;
 use crate::{
     cli,
     command::{
@@ -39,6 +41,30 @@ pub(super) struct Load {
     prefix: &'static str,
     /// As long as an event's data; each takes of it what it lacks.
     filler: String,
+}
+
+/// Where events go.
+pub(super) enum Way<'a> {
+    Api(&'a Server),
+    #[cfg(feature = "kafka")]
+    Topic(&'a Straight),
+}
+
+/// What one of the senders holds.
+enum Sender {
+    Api(Client),
+    #[cfg(feature = "kafka")]
+    Topic(Straight),
+}
+
+impl Way<'_> {
+    fn client(&self) -> Sender {
+        match self {
+            Way::Api(server) => Sender::Api(server.client()),
+            #[cfg(feature = "kafka")]
+            Way::Topic(straight) => Sender::Topic((*straight).clone()),
+        }
+    }
 }
 
 /// What became of it.
@@ -95,12 +121,12 @@ impl Load {
         }
     }
 
-    pub(super) async fn send(self, server: &Server, bar: &ProgressBar) -> anyhow::Result<Sent> {
+    pub(super) async fn send(self, way: &Way<'_>, bar: &ProgressBar) -> anyhow::Result<Sent> {
         let started = Instant::now();
         let (load, next) = (Arc::new(self), Arc::new(AtomicU64::new(0)));
         let mut workers = JoinSet::new();
         for _ in 0..load.concurrency {
-            let (load, next, bar, client) = (Arc::clone(&load), Arc::clone(&next), bar.clone(), server.client());
+            let (load, next, bar, client) = (Arc::clone(&load), Arc::clone(&next), bar.clone(), way.client());
             workers.spawn(async move { load.work(client, &next, started, &bar).await });
         }
         let mut sent = Sent::default();
@@ -118,7 +144,7 @@ impl Load {
 
     async fn work(
         &self,
-        mut client: Client,
+        mut client: Sender,
         next: &AtomicU64,
         started: Instant,
         bar: &ProgressBar,
@@ -133,7 +159,11 @@ impl Load {
             if let Some(rate) = self.rate {
                 tokio::time::sleep_until(started + Duration::from_secs_f64(first as f64 / rate)).await;
             }
-            self.send_batch(&mut client, first..last, &mut tally).await?;
+            match &mut client {
+                Sender::Api(client) => self.send_batch(client, first..last, &mut tally).await?,
+                #[cfg(feature = "kafka")]
+                Sender::Topic(straight) => self.send_straight(straight, first..last, &mut tally).await?,
+            }
             bar.set_position(bar.position().max(last));
         }
     }
@@ -175,7 +205,28 @@ impl Load {
         }
     }
 
-    fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
+    #[cfg(feature = "kafka")]
+    async fn send_straight(
+        &self,
+        straight: &Straight,
+        numbers: std::ops::Range<u64>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let sent_at = Instant::now();
+        let (accepted, problem) = straight.send(self, numbers.clone()).await?;
+        tally.samples.add(sent_at.elapsed());
+        tally.sent.accepted += accepted;
+        tally.sent.rejected += numbers.end - numbers.start - accepted;
+        tally.sent.problem = tally.sent.problem.take().or(problem);
+        Ok(())
+    }
+
+    #[cfg(feature = "kafka")]
+    pub(super) fn id(&self, number: u64) -> String {
+        format!("{}{}_{number}", self.prefix, self.run)
+    }
+
+    pub(super) fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
         let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
         let mut body = String::with_capacity(count * (self.filler.len() + 200));
         for number in numbers {

@@ -3,15 +3,18 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use testkit::receiver::Receiver;
+use testkit::{receiver::Receiver, wait_until};
 
-use super::{deliveries, replica, subscribe, wait_until_ended};
-use crate::support::{Backend, Call, Response, Setup, each_backend};
+use super::{deliveries, replica, subscribe, wait_until_all_ended};
+use crate::support::{Backend, Call, Response, SOON, Setup, each_backend, each_queue};
+
+each_queue! {
+    a_wrong_event_is_refused_and_nothing_is_stored
+    one_broken_line_fails_alone
+}
 
 each_backend! {
-    a_wrong_event_is_refused_and_nothing_is_stored
     a_wrong_subscription_is_refused_and_nothing_is_stored
-    one_broken_line_fails_alone
     a_foreign_id_is_an_unknown_id
 }
 
@@ -73,6 +76,7 @@ fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
     }
     assert!(is_empty(addr, "/v1/events") && is_empty(addr, "/v1/deliveries"));
     post(addr, nested(120)).expect(202);
+    wait_until(SOON, "the good one", || !is_empty(addr, "/v1/events"));
     assert_eq!(Call::get("/v1/events").to(addr).expect(200)["data"].as_array().unwrap().len(), 1);
     assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
 }
@@ -176,7 +180,7 @@ fn one_broken_line_fails_alone(backend: &Backend) {
     assert_eq!(result(1)["error"]["code"], "invalid_json");
     assert_eq!(result(3)["error"]["code"], "invalid_field");
     assert_eq!(result(4)["error"]["code"], "event_too_large");
-    wait_until_ended(addr);
+    wait_until_all_ended(addr, 3);
     assert_eq!((deliveries(addr, "").len(), receiver.distinct()), (3, 3));
 
     let nothing = many(String::new()).expect(202);

@@ -11,16 +11,22 @@ use testkit::{need, receiver::Receiver};
 
 use super::{
     LATER, addrs, assert_repeats_are_equal, replica, send, send_until_accepted, statuses, subscribe,
-    wait_for_subscriptions, wait_until_ended,
+    wait_for_subscriptions, wait_until_all_ended, wait_until_ended,
 };
-use crate::support::{Backend, Tidegate};
+use crate::support::{Backend, Setup, Tidegate, size};
 
-const EVENTS: usize = 3000;
 const BATCH: usize = 50;
-const KILLS: usize = 5;
 /// Calls of one process at a time, and so what may be in flight when it dies.
 const IN_FLIGHT: usize = 32;
 const SEED: u64 = 20_261_115;
+
+fn events() -> usize {
+    size(3000, 50_000)
+}
+
+fn kills() -> usize {
+    size(5, 20)
+}
 
 /// Numbers that look random and are the same in every run.
 struct Random(u64);
@@ -35,7 +41,7 @@ impl Random {
 /// Kills a random process of the fleet whenever one more random number of requests has arrived, and starts it again.
 fn kill_at_random(fleet: &mut Vec<Tidegate>, receiver: &Receiver) {
     let mut random = Random(SEED);
-    let mut moments: Vec<usize> = (0..KILLS).map(|_| 100 + random.below(EVENTS - 200)).collect();
+    let mut moments: Vec<usize> = (0..kills()).map(|_| 100 + random.below(events() - 200)).collect();
     moments.sort_unstable();
     for moment in moments {
         receiver.received_blocking(moment, LATER);
@@ -44,10 +50,15 @@ fn kill_at_random(fleet: &mut Vec<Tidegate>, receiver: &Receiver) {
     }
 }
 
+/// With Kafka, a worker that is started again gets its partitions back at once.
+fn of_its_own(setup: Setup) -> Setup {
+    setup.env("TIDEGATE__KAFKA__INSTANCE_ID", "auto")
+}
+
 /// Returns how many arrived twice.
 fn run(backend: &Backend, size: usize) -> usize {
     let receiver = Receiver::start();
-    let mut fleet: Vec<Tidegate> = (0..size).map(|_| replica(backend).start()).collect();
+    let mut fleet: Vec<Tidegate> = (0..size).map(|_| of_its_own(replica(backend)).start()).collect();
     let all = addrs(&fleet);
     subscribe(all[0], &receiver.url("/"), json!({"max_concurrency": IN_FLIGHT}));
     all.iter().for_each(|addr| wait_for_subscriptions(*addr, 1));
@@ -57,7 +68,7 @@ fn run(backend: &Backend, size: usize) -> usize {
         for producer in 0..2 {
             let (all, turn) = (&all, &turn);
             scope.spawn(move || {
-                for start in (producer * BATCH..EVENTS).step_by(2 * BATCH) {
+                for start in (producer * BATCH..events()).step_by(2 * BATCH) {
                     let addr = || all[turn.fetch_add(1, Ordering::Relaxed) % all.len()];
                     send_until_accepted(start..start + BATCH, addr);
                 }
@@ -65,24 +76,32 @@ fn run(backend: &Backend, size: usize) -> usize {
         }
         kill_at_random(&mut fleet, &receiver);
     });
-    wait_until_ended(all[0]);
+    let events = events();
+    wait_until_all_ended(all[0], events);
     let arrived = receiver.count();
-    assert_eq!(receiver.distinct(), EVENTS, "lost");
-    assert_eq!(statuses(all[0]), [("delivered".to_owned(), EVENTS)].into());
-    assert!(arrived - EVENTS <= KILLS * IN_FLIGHT, "{} arrived twice", arrived - EVENTS);
+    assert_eq!(receiver.distinct(), events, "lost");
+    assert_eq!(statuses(all[0]), [("delivered".to_owned(), events)].into());
+    assert!(arrived - events <= kills() * IN_FLIGHT, "{} arrived twice", arrived - events);
     assert_repeats_are_equal(&receiver);
-    arrived - EVENTS
+    arrived - events
 }
 
 #[test]
 fn nothing_is_lost_when_the_process_is_killed_on_sqlite() {
-    println!("{} of {EVENTS} twice after {KILLS} kills", run(&Backend::Sqlite, 1));
+    println!("{} of {} twice after {} kills", run(&Backend::Sqlite, 1), events(), kills());
 }
 
 #[test]
 fn nothing_is_lost_when_workers_are_killed_on_postgres() {
     let postgres = need!(testkit::postgres());
-    println!("{} of {EVENTS} twice after {KILLS} kills", run(&Backend::Postgres(postgres), 3));
+    println!("{} of {} twice after {} kills", run(&Backend::Postgres(postgres), 3), events(), kills());
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn nothing_is_lost_when_replicas_are_killed_on_kafka() {
+    let backend = need!(Backend::kafka());
+    println!("{} of {} twice after {} kills", run(&backend, 3), events(), kills());
 }
 
 /// A worker that had not heard of a subscription yet took its deliveries for orphans and cancelled them.

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use testkit::receiver::{Answer, Behaviour, Receiver, Secret, Verdict};
 
 use super::{LATER, attempts, replica, send, subscribe, wait_for_status};
-use crate::support::{Backend, Call, Response, each_backend};
+use crate::support::{Backend, Call, Response, each_backend, each_queue};
 
-each_backend! {
+each_queue! {
     a_delivery_is_retried_and_cancelled_by_hand
     a_paused_subscription_parks_and_a_resumed_one_delivers
+}
+
+each_backend! {
     what_comes_in_while_paused_waits_and_while_disabled_does_not
     a_deleted_subscription_gets_nothing_more
 }

@@ -9,9 +9,9 @@ use testkit::{
 };
 
 use super::{LATER, attempts, deliveries, replica, send, send_all, subscribe, wait_for_status, wait_until_ended};
-use crate::support::{Backend, Call, each_backend};
+use crate::support::{Backend, Call, each_queue};
 
-each_backend! {
+each_queue! {
     a_failure_is_repeated_with_the_same_id_and_body
     a_deferral_spends_no_attempt
 }

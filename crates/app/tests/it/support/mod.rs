@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use testkit::{wait::try_wait_until, wait_until};
 
 pub(crate) use self::{
-    backend::{Backend, each_backend},
+    backend::{Backend, each_backend, each_queue, on_topic},
     client::{Call, Connection, Response},
     port::Port,
 };
@@ -27,6 +27,11 @@ pub(crate) const ADMIN_KEY: &str = "an-admin-key-that-is-only-for-tests-01234567
 pub(crate) const MASTER_KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// For everything that happens in milliseconds, on a machine that is busy with other tests.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// `short` in `make test`, `long` in `make soak`.
+pub(crate) fn size(short: usize, long: usize) -> usize {
+    if std::env::var_os("SOAK").is_some() { long } else { short }
+}
 
 /// A command of the binary that has not been run yet. It sees only the environment that is set here.
 pub(crate) struct Setup {

@@ -1,1 +1,1 @@
-DELETE FROM rejected_records WHERE id = $1 AND ($2::text IS NULL OR tenant_id = $2)
+DELETE FROM rejected_records WHERE id = $1 AND ($2::text IS NULL OR tenant_id = $2) RETURNING id

@@ -1,0 +1,54 @@
+//! Straight into Kafka's topic, past the API: the same events in the records that intake would write.
+
+use std::{ops::Range, time::Duration};
+
+use anyhow::{Context, bail};
+use dispatch::kafka::{Outgoing, Producer, VERSION};
+use platform::shutdown::Tasks;
+
+use super::load::Load;
+use crate::{
+    cli::{self, Source},
+    config,
+};
+
+/// For Kafka to take a batch. A load may queue for longer than a caller of the API would wait.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where records go, and for whom. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Straight {
+    producer: Producer,
+    tenant: String,
+}
+
+impl Straight {
+    pub(super) async fn open(brokers: &str, arguments: &cli::Produce, tasks: &Tasks) -> anyhow::Result<Self> {
+        let layers = Source::default().layers()?.with_flag("--kafka", "kafka.brokers", Some(brokers))?;
+        let mut config = config::kafka_only(&layers)?;
+        config.delivery_timeout = PATIENCE;
+        let producer = Producer::start(config, arguments.size.max(1 << 20), tasks).await?;
+        if producer.is_away() {
+            bail!("Kafka at {brokers} does not answer: check --kafka and that it runs");
+        }
+        let tenant = arguments.server.tenant.clone().unwrap_or_else(|| tenancy::door::DEFAULT_TENANT.to_owned());
+        Ok(Straight { producer, tenant })
+    }
+
+    /// Returns how many records Kafka has, and the first refusal.
+    pub(super) async fn send(&self, load: &Load, numbers: Range<u64>) -> anyhow::Result<(u64, Option<String>)> {
+        let body = load.body(numbers.clone());
+        let keys: Vec<String> = numbers.map(|number| load.id(number)).collect();
+        let values = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let (tenant, mut records) = (self.tenant.as_str(), Vec::with_capacity(keys.len()));
+        for (key, value) in keys.iter().zip(values) {
+            // The value holds the id, and produce waited until every worker knows its subscriptions.
+            let (id, catalog_version, traceparent) = (None, 0, None);
+            records.push(Outgoing { version: VERSION, tenant, key, id, value, catalog_version, traceparent });
+        }
+        let sent = self.producer.send_all(&records).await;
+        let problem = sent.iter().find_map(|sent| sent.as_ref().err()).map(ToString::to_string);
+        let accepted = sent.iter().filter(|sent| sent.is_ok()).count();
+        Ok((u64::try_from(accepted).context("a count of records")?, problem))
+    }
+}

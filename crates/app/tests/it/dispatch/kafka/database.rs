@@ -1,0 +1,87 @@
+//! Bars 5 and 6 with Kafka: PostgreSQL dies and loses its connections under load, Redis is killed, stopped and emptied. No
+//! offset passes a record that is not written, so nothing is lost; events are accepted all the while.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use testkit::{Unavailable, kafka, need, postgres, receiver::Receiver, redis, wait_until};
+
+use super::{Load, assert_nothing_lost};
+use crate::{
+    dispatch::{LATER, replica, subscribe},
+    support::{Backend, on_topic, size},
+};
+
+fn servers() -> Result<(postgres::Server, kafka::Shared), Unavailable> {
+    Ok((postgres::Server::start()?, testkit::kafka()?))
+}
+
+#[test]
+fn a_database_that_dies_loses_nothing_and_events_are_accepted_meanwhile() {
+    let (server, kafka) = need!(servers());
+    let receiver = Receiver::start();
+    let setup = on_topic(replica(&Backend::Sqlite), &kafka.brokers(), kafka.topic());
+    let tidegate = setup.env("DATABASE_URL", &server.url()).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    let load = Load::new(10, 20);
+    let mut slowest = Duration::ZERO;
+    thread::scope(|scope| {
+        load.begin(scope, addr);
+        for outage in 0..size(2, 10) {
+            receiver.received_blocking(100 * (outage + 1), LATER);
+            server.kill();
+            let before = load.sent();
+            wait_until(LATER, "events to be accepted without a database", || load.sent() >= before + 50);
+            server.restart();
+            let (back, seen) = (Instant::now(), receiver.count());
+            wait_until(LATER, "deliveries again", || receiver.count() > seen);
+            slowest = slowest.max(back.elapsed());
+        }
+        for _ in 0..size(20, 200) {
+            let storm = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+            drop(server.sql(storm));
+            let before = load.sent();
+            wait_until(LATER, "the next batch", || load.sent() > before);
+        }
+        load.end();
+    });
+    println!("delivering {slowest:?} after the database answers; {} events", load.sent());
+    assert!(slowest < Duration::from_secs(8), "{slowest:?}");
+    let twice = assert_nothing_lost(addr, &receiver, load.sent());
+    println!("{twice} of {} twice", load.sent());
+}
+
+#[test]
+fn redis_killed_stopped_and_emptied_loses_nothing() {
+    let redis = need!(redis::Server::start());
+    let backend = need!(Backend::kafka());
+    let receiver = Receiver::start();
+    let tidegate = replica(&backend).env("REDIS_URL", &redis.url()).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    let load = Load::new(10, 20);
+    thread::scope(|scope| {
+        load.begin(scope, addr);
+        let more = || {
+            let seen = receiver.count();
+            wait_until(LATER, "deliveries to go on", || receiver.count() >= seen + 100);
+        };
+        more();
+        redis.kill();
+        more();
+        redis.restart();
+        more();
+        redis.stop();
+        more();
+        redis.resume();
+        redis.cli(&["FLUSHALL"]);
+        more();
+        load.end();
+    });
+    let twice = assert_nothing_lost(addr, &receiver, load.sent());
+    println!("{twice} of {} twice", load.sent());
+}

@@ -1,0 +1,128 @@
+//! Bars 3 to 12 with a real Kafka in the path: nothing accepted is lost, whatever dies, hangs, moves or is nonsense.
+
+mod away;
+mod database;
+mod groups;
+mod limits;
+mod poison;
+mod skew;
+mod wiped;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::Scope,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use testkit::{Unavailable, receiver::Receiver, wait_until};
+
+use super::{LATER, assert_repeats_are_equal, event_id, lines, replica, statuses, wait_until_all_ended};
+use crate::support::{Backend, Call, Setup, Tidegate};
+
+/// One of several replicas on one topic.
+fn member(backend: &Backend, roles: &str) -> Setup {
+    replica(backend).env("TIDEGATE__SERVER__ROLES", roles)
+}
+
+/// A number from a process's metrics; 0 where there is none yet.
+fn metric(tidegate: &Tidegate, name: &str) -> f64 {
+    let text = Call::get("/metrics").to(tidegate.ops_addr()).body;
+    let value =
+        |line: &str| line.strip_prefix(name).and_then(|rest| rest.split_whitespace().last()?.parse::<f64>().ok());
+    text.lines().filter_map(value).sum()
+}
+
+/// Waits until these workers share all partitions of the topic.
+fn wait_until_shared(workers: &[&Tidegate]) {
+    let held = |worker: &&Tidegate| metric(worker, "tidegate_kafka_partitions ");
+    wait_until(LATER, "the partitions to be shared", || {
+        let held: Vec<f64> = workers.iter().map(held).collect();
+        held.iter().sum::<f64>() == 6.0 && held.iter().all(|held| *held > 0.0)
+    });
+}
+
+/// Sends a batch of events after every pause, each again until it is accepted.
+struct Load {
+    batch: usize,
+    pause: Duration,
+    sent: AtomicUsize,
+    is_over: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Load {
+    fn new(batch: usize, pause_ms: u64) -> Self {
+        let pause = Duration::from_millis(pause_ms);
+        Load { batch, pause, sent: AtomicUsize::new(0), is_over: Mutex::new(false), ended: Condvar::new() }
+    }
+
+    fn begin<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, addr: SocketAddr) {
+        scope.spawn(move || {
+            while !self.is_over_after(self.pause) {
+                let start = self.sent.load(Ordering::Relaxed);
+                send_patiently(start..start + self.batch, addr);
+                self.sent.fetch_add(self.batch, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn is_over_after(&self, pause: Duration) -> bool {
+        let is_over = self.is_over.lock().unwrap();
+        *self.ended.wait_timeout_while(is_over, pause, |is_over| !*is_over).unwrap().0
+    }
+
+    fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        *self.is_over.lock().unwrap() = true;
+        self.ended.notify_all();
+    }
+}
+
+/// Sends events until all of them are accepted. No answer takes longer than a long moment.
+fn send_patiently(numbers: std::ops::Range<usize>, addr: SocketAddr) {
+    let (body, count) = (lines(numbers), 0);
+    wait_until(LATER * 2, "events to be accepted", || {
+        let asked = Instant::now();
+        let answer = Call::new("POST", "/v1/events").body("application/x-ndjson", body.clone()).try_to(addr);
+        assert!(asked.elapsed() < Duration::from_secs(15), "an answer took {:?}", asked.elapsed());
+        answer.is_ok_and(|answer| answer.status == 202 && answer.json()["rejected"] == count)
+    });
+}
+
+/// Lost 0, all delivered, repeats equal; returns how many arrived twice.
+fn assert_nothing_lost(addr: SocketAddr, receiver: &Receiver, events: usize) -> usize {
+    wait_until_all_ended(addr, events);
+    assert_eq!(receiver.distinct(), events, "lost");
+    assert_eq!(statuses(addr), [("delivered".to_owned(), events)].into());
+    assert_repeats_are_equal(receiver);
+    receiver.count() - events
+}
+
+/// A broker of one's own, with this one's topic and a PostgreSQL database.
+struct Own {
+    broker: testkit::kafka::Broker,
+    postgres: testkit::postgres::Shared,
+}
+
+impl Own {
+    fn start() -> Result<Self, Unavailable> {
+        Ok(Own { broker: testkit::kafka::Broker::start()?, postgres: testkit::postgres()? })
+    }
+
+    fn replica(&self) -> Setup {
+        let setup = crate::support::on_topic(replica(&Backend::Sqlite), &self.broker.brokers(), "events.pending");
+        setup.env("DATABASE_URL", &self.postgres.url())
+    }
+}
+
+fn event(number: usize) -> serde_json::Value {
+    json!({"id": event_id(number), "type": "order.created", "data": {"n": number}})
+}

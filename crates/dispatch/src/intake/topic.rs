@@ -1,0 +1,184 @@
+//! Intake where there is a topic: events go there as they came in, and workers do the rest.
+//!
+//! An id that the caller chose is looked up first, so that a repeat gets the same answer and another event under a known id
+//! a 409. The database is asked, but not waited for: who reads the record checks again.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use platform::{id, problem::Problem, shutdown::Tasks};
+use time::OffsetDateTime;
+
+use super::{EventIn, Intake, answer, hash};
+use crate::{
+    batch::Batcher,
+    error::Error,
+    kafka::{Outgoing, Producer, VERSION},
+    metrics as names,
+    model::Event,
+    store::{Accepted, KnownEvent, Store},
+};
+
+/// How long an id may take to be looked up before Kafka is told of the event all the same.
+const LOOK_UP: Duration = Duration::from_millis(250);
+
+/// The way into Kafka, and the ids that are known already.
+#[derive(Clone)]
+pub(super) struct Topic {
+    producer: Producer,
+    store: Store,
+    known: Batcher<(Arc<str>, String), Option<KnownEvent>>,
+}
+
+impl Intake {
+    /// Are events better accepted many at a time?
+    pub fn takes_many(&self) -> bool {
+        self.topic.is_some()
+    }
+
+    /// Reads events, makes them durable together, and answers for each.
+    pub async fn accept_all(&self, tenant: &Arc<str>, bodies: &[Bytes]) -> Vec<Result<Event, Problem>> {
+        let Some(topic) = &self.topic else {
+            return join_all(bodies.iter().map(|body| self.accept(tenant, body))).await;
+        };
+        let events: Vec<_> = bodies.iter().map(|body| self.read(body)).collect();
+        let known = topic.find_all(tenant, &events).await;
+        let mut answers: Vec<Option<Result<Event, Problem>>> = Vec::with_capacity(bodies.len());
+        let mut fresh = Vec::with_capacity(bodies.len());
+        for (place, (event, known)) in events.into_iter().zip(known).enumerate() {
+            let answer = match (event, known) {
+                (Err(problem), _) => Some(Err(problem)),
+                (Ok(event), Some(known)) => Some(answer(known.answer(&event), event, None)),
+                (Ok(event), None) => {
+                    fresh.push((place, Fresh::new(event)));
+                    None
+                }
+            };
+            answers.push(answer);
+        }
+        let (catalog_version, traceparent) = (self.catalog.version(), platform::telemetry::traceparent());
+        let mut records: Vec<Outgoing<'_>> = Vec::with_capacity(fresh.len());
+        for (place, fresh) in &fresh {
+            records.push(fresh.record(tenant, bodies[*place].trim_ascii(), catalog_version, traceparent.clone()));
+        }
+        let sent = topic.producer.send_all(&records).await;
+        drop(records);
+        for ((place, Fresh { event, .. }), sent) in fresh.into_iter().zip(sent) {
+            answers[place] = Some(self.conclude(topic, tenant, event, sent).await);
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Closed.into()))).collect()
+    }
+
+    /// Into Kafka, byte for byte. A worker finds its subscriptions.
+    pub(super) async fn accept_into(
+        &self,
+        topic: &Topic,
+        tenant: &Arc<str>,
+        event: EventIn,
+        body: &[u8],
+    ) -> Result<Event, Problem> {
+        if let Some(known) = topic.find(tenant, &event).await {
+            return answer(known.answer(&event), event, None);
+        }
+        let fresh = Fresh::new(event);
+        let record = fresh.record(tenant, body, self.catalog.version(), platform::telemetry::traceparent());
+        let sent = topic.producer.send(&record).await;
+        self.conclude(topic, tenant, fresh.event, sent).await
+    }
+
+    /// Says what Kafka said; while it is away the database may stand in.
+    async fn conclude(
+        &self,
+        topic: &Topic,
+        tenant: &Arc<str>,
+        event: EventIn,
+        sent: Result<OffsetDateTime, Error>,
+    ) -> Result<Event, Problem> {
+        match sent {
+            Ok(at) => answer(Accepted::New { at }, event, None),
+            Err(Error::KafkaAway) if topic.producer.falls_back() => {
+                metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
+                let accepted = self.accept_event(tenant, event, None).await?;
+                Ok(Event { queued_in: Some("database"), ..accepted })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Topic {
+    pub(super) fn new(producer: Producer, store: Store, tasks: &Tasks) -> Self {
+        let for_ids = store.clone();
+        let find = move |keys: Vec<_>| find(for_ids.clone(), keys);
+        Topic { producer, store, known: Batcher::start(tasks, "known ids", 1000, 4, find) }
+    }
+
+    /// What is known by this id. A database that does not answer at once stops nobody: the worker that reads the record
+    /// looks again, and keeps a conflict as a rejected record.
+    async fn find(&self, tenant: &Arc<str>, event: &EventIn) -> Option<KnownEvent> {
+        let id = event.id.clone()?;
+        let found = tokio::time::timeout(LOOK_UP, self.known.write((Arc::clone(tenant), id))).await;
+        match found {
+            Ok(Ok(known)) => known,
+            Ok(Err(_)) | Err(_) => {
+                metrics::counter!(names::IDS_NOT_CHECKED).increment(1);
+                None
+            }
+        }
+    }
+
+    /// The same for many at once, in one question.
+    async fn find_all(&self, tenant: &Arc<str>, events: &[Result<EventIn, Problem>]) -> Vec<Option<KnownEvent>> {
+        let id = |event: &Result<EventIn, Problem>| event.as_ref().ok().and_then(|event| event.id.clone());
+        let ids: Vec<Option<String>> = events.iter().map(id).collect();
+        let keys: Vec<_> = ids.iter().flatten().map(|id| (Arc::clone(tenant), id.clone())).collect();
+        if keys.is_empty() {
+            return vec![None; events.len()];
+        }
+        let found = tokio::time::timeout(LOOK_UP, self.store.known_events(&keys)).await;
+        let Ok(Ok(found)) = found else {
+            metrics::counter!(names::IDS_NOT_CHECKED).increment(keys.len() as u64);
+            return vec![None; events.len()];
+        };
+        let mut found = found.into_iter();
+        ids.iter().map(|id| id.as_ref().and_then(|_| found.next().flatten())).collect()
+    }
+}
+
+/// An event that nobody knows yet. It has an id: the caller's, or one that is made here.
+struct Fresh {
+    event: EventIn,
+    is_given: bool,
+}
+
+impl Fresh {
+    fn new(event: EventIn) -> Self {
+        let is_given = event.id.is_some();
+        let id = event.id.unwrap_or_else(|| id::new("evt"));
+        Fresh { event: EventIn { id: Some(id), ..event }, is_given }
+    }
+
+    fn record<'a>(
+        &'a self,
+        tenant: &'a str,
+        value: &'a [u8],
+        catalog_version: i64,
+        traceparent: Option<String>,
+    ) -> Outgoing<'a> {
+        let id = self.event.id.as_deref().unwrap_or_default();
+        let key = self.event.ordering_key.as_deref().unwrap_or(id);
+        let id = (!self.is_given).then_some(id);
+        Outgoing { version: VERSION, tenant, key, id, value, catalog_version, traceparent }
+    }
+}
+
+impl KnownEvent {
+    fn answer(&self, event: &EventIn) -> Accepted {
+        if self.hash == hash(event) { Accepted::Repeat { at: self.at } } else { Accepted::Conflict }
+    }
+}
+
+async fn find(store: Store, keys: Vec<(Arc<str>, String)>) -> Result<Vec<Option<KnownEvent>>, Error> {
+    Ok(store.known_events(&keys).await?)
+}
