@@ -56,7 +56,7 @@ pub struct Counts {
     pub cancelled: u64,
     /// Deliveries that are gone, with their attempts.
     pub deleted: u64,
-    /// Events that are gone with their last delivery.
+    /// Events that are gone with their last delivery. A dry run counts only those that nobody has a delivery of.
     pub events_deleted: u64,
     /// Selected and yet left alone: being attempted right now, changed since the job was made, or of a subscription that
     /// is gone.

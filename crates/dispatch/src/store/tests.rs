@@ -352,6 +352,34 @@ async fn what_is_older_than_retention_goes_once_it_has_ended() {
     .await;
 }
 
+async fn subscribed(store: &Store, id: &str) {
+    let settings = serde_json::from_value(serde_json::json!({
+        "url": "http://127.0.0.1/", "event_types": ["**"], "rate_limit": 1, "max_concurrency": 1,
+        "timeout": "15s", "retry_schedule": [], "ordering": "none",
+    }));
+    let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1] };
+    let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
+    store.create_subscription("acme", id, &settings.unwrap(), true, secrets).await.unwrap();
+}
+
+/// PostgreSQL drops whole days, whatever waits in them.
+#[tokio::test]
+async fn in_sqlite_what_waits_for_nobody_ends_with_retention_and_what_waits_for_a_time_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open("", folder.path()).await;
+    subscribed(&store, "sub_1").await;
+    take_in(&store, vec![event("waits", 1)]).await;
+    let count = async || store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len();
+    let long_ago = "UPDATE events SET created_at = created_at - 1000";
+    let Database::Sqlite(sqlite) = &store.database else { panic!("it is SQLite") };
+    sqlite.write(move |connection| connection.execute(long_ago, [])).await.unwrap();
+    store.forget(Duration::ZERO).await.unwrap();
+    assert_eq!(count().await, 1, "it is on its way");
+    store.switch_subscription("acme", "sub_1", false).await.unwrap().unwrap();
+    store.forget(Duration::ZERO).await.unwrap();
+    assert_eq!(count().await, 0, "a paused subscription keeps nothing for longer");
+}
+
 fn raised(id: &str) -> NewEvent {
     NewEvent { event_type: "delivery.failed".to_owned(), source: Some("tidegate".to_owned()), ..event(id, 1) }
 }
@@ -382,13 +410,7 @@ async fn an_outcome_and_the_event_that_tells_of_it_are_written_together_or_not_a
 #[tokio::test]
 async fn a_change_of_standing_is_told_once_by_whoever_makes_it() {
     each_store(async |store| {
-        let settings = serde_json::from_value(serde_json::json!({
-            "url": "http://127.0.0.1/", "event_types": ["**"], "rate_limit": 1, "max_concurrency": 1,
-            "timeout": "15s", "retry_schedule": [], "ordering": "none",
-        }));
-        let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1] };
-        let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
-        store.create_subscription("acme", "sub_1", &settings.unwrap(), true, secrets).await.unwrap();
+        subscribed(&store, "sub_1").await;
         let version = store.subscription_version().await.unwrap();
         let mark = async |is_open: bool, id: &str| {
             store.mark_circuit("acme", "sub_1", is_open, Some(raised(id))).await.unwrap()

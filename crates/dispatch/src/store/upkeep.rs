@@ -100,6 +100,7 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
         }
     }
     let before = bound("evt", keep_from);
+    client.execute(include_str!("postgres/cancel_orphans.sql"), &[&before]).await?;
     client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
     Ok(gone)
 }

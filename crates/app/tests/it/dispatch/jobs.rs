@@ -10,6 +10,8 @@ use testkit::{
     wait_until,
 };
 
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
 use super::{
     LATER, attempts, deliveries, event_id, replica, send, send_all, statuses, subscribe, wait_for_status,
     wait_until_ended,
@@ -190,6 +192,12 @@ fn a_cancelled_job_stops_where_it_is(backend: &Backend) {
     let requeued = stopped["requeued"].as_u64().unwrap();
     assert!(requeued > 0 && requeued < EVENTS as u64, "{stopped}");
     assert!(stopped["finished_at"].is_string() && stopped["progress"].as_f64() < Some(1.0), "{stopped}");
+    // At half of one a second they are due two seconds apart, however many there are.
+    let due = |one: &Value| OffsetDateTime::parse(one["next_attempt_at"].as_str().unwrap(), &Rfc3339).unwrap();
+    let waiting = deliveries(addr, "&status=pending");
+    let mut due: Vec<OffsetDateTime> = waiting.iter().map(due).collect();
+    due.sort_unstable();
+    assert!(due.windows(2).all(|pair| pair[1] - pair[0] >= time::Duration::milliseconds(1900)), "{:?}", &due[..10]);
     // Whatever it did, it said: the rest is as it was.
     let left = deliveries(addr, "&status=cancelled").len() as u64;
     assert_eq!(left, EVENTS as u64 - requeued, "{stopped}");

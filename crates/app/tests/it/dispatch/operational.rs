@@ -136,3 +136,29 @@ fn two_replicas_tell_of_one_opening() {
     let events = Call::get("/v1/events?type=circuit.opened").to(fleet[1].addr()).expect(200);
     assert_eq!(events["data"].as_array().unwrap().len(), 1, "{events}");
 }
+
+/// With Redis the circuit is one for the fleet. Whoever notices its changes, each is told once.
+#[test]
+fn a_fleet_with_redis_tells_of_one_opening_and_one_closing() {
+    let backend = Backend::Postgres(need!(testkit::postgres()));
+    let redis = need!(testkit::redis());
+    let receiver = Receiver::start();
+    receiver.set_path("/bad", Answer::Status(500));
+    let start =
+        || replica(&backend).env("REDIS_URL", &redis.url()).env("TIDEGATE__REDIS__PREFIX", redis.prefix()).start();
+    let fleet = [start(), start()];
+    let bad = json!({"event_types": ["order.*"], "retry_schedule": ["1s", "1s", "1s"]});
+    subscribe(fleet[0].addr(), &receiver.url("/bad"), bad);
+    subscribe(fleet[0].addr(), &receiver.url("/named"), json!({"event_types": ["circuit.*"]}));
+    for tidegate in &fleet {
+        wait_for_subscriptions(tidegate.addr(), 2);
+        for _ in 0..10 {
+            send(tidegate.addr(), json!({"type": "order.created", "data": {}}));
+        }
+    }
+    wait_until(LATER, "the circuit to open", || !told(&receiver, "/named").is_empty());
+    receiver.set_path("/bad", Behaviour::default());
+    wait_until(LATER, "the circuit to close", || types(&receiver, "/named").contains(&"circuit.closed".to_owned()));
+    wait_until_ended(fleet[0].addr());
+    assert_eq!(types(&receiver, "/named"), ["circuit.opened", "circuit.closed"]);
+}
