@@ -41,7 +41,7 @@ use tokio::time::timeout;
 use self::{
     connect::{Connector, Progress},
     exchange::{Connection, Failure, Reply},
-    pool::{Key, Pool},
+    pool::{Busy, Key, Pool, Turn},
 };
 
 #[derive(Clone, Debug)]
@@ -144,9 +144,20 @@ impl Inner {
         let identity = call.tls.map(|identity| identity.digest);
         let key = Key { origin: Arc::clone(&call.target.origin), identity };
         let mut is_resent = false;
-        if let Some(connection) = self.idle_connection(&key) {
+        let mut slot = None;
+        let connection = match self.idle_connection(&key) {
+            Some(connection) => Some(connection),
+            None => match self.pool.turn(&key).await {
+                Turn::Take(connection) => Some(connection),
+                Turn::Open(free) => {
+                    slot = Some(free);
+                    None
+                }
+            },
+        };
+        if let Some(connection) = connection {
             ::metrics::counter!(metrics::REUSED).increment(1);
-            match self.exchange(connection, &key, call, progress).await {
+            match self.exchange(connection, &key, None, call, progress).await {
                 Ok(reply) => return Ok(answer(reply, is_resent)),
                 Err(failure) if failure.is_unsent || failure.is_silent => {
                     is_resent = !failure.is_unsent;
@@ -156,7 +167,7 @@ impl Inner {
             }
         }
         let connection = self.fresh_connection(&key, call, progress).await?;
-        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
+        let reply = self.exchange(connection, &key, slot, call, progress).await.map_err(|failure| failure.error)?;
         Ok(answer(reply, is_resent))
     }
 
@@ -212,19 +223,24 @@ impl Inner {
         &self,
         connection: Connection,
         key: &Key,
+        slot: Option<Busy<'_>>,
         call: &Call<'_>,
         progress: &Progress,
     ) -> Result<Reply, Failure> {
         progress.enter(Phase::Answer);
         match connection {
-            Connection::Http1(mut connection) => {
+            Connection::Http1(connection) => {
+                let mut busy = slot.unwrap_or_else(|| self.pool.busy(key));
+                let connection = busy.with(connection);
                 let reply = connection.exchange(call, progress).await?;
-                if connection.is_usable() {
-                    self.pool.park(key.clone(), connection);
-                }
+                let is_reusable = connection.is_usable();
+                busy.is_reusable = is_reusable;
                 Ok(reply)
             }
-            Connection::Http2(mut connection) => connection.exchange(call, progress).await,
+            Connection::Http2(mut connection) => {
+                drop(slot);
+                connection.exchange(call, progress).await
+            }
         }
     }
 }
