@@ -107,6 +107,8 @@ pub enum Error {
     Sqlite(#[from] rusqlite::Error),
     #[error("SQLite could not commit")]
     Commit(#[source] Arc<rusqlite::Error>),
+    #[error("another write of the same commit failed, and this one was undone with it")]
+    GroupUndone,
     #[error("SQLite's file {0} could not be opened")]
     Open(PathBuf, #[source] std::io::Error),
     #[error("SQLite's writer is gone")]
@@ -132,7 +134,7 @@ impl Error {
             Error::Postgres(error) => {
                 error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
             }
-            Error::Pool(_) | Error::Deadline(_) => true,
+            Error::GroupUndone | Error::Pool(_) | Error::Deadline(_) => true,
             Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(_) => false,
         }
     }

@@ -3,11 +3,18 @@
 use std::{fs, io, sync::Arc, time::Duration};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{
+    AsyncMessage,
+    config::{Host, SslMode},
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, File};
@@ -108,7 +115,29 @@ fn add_roots(roots: &mut RootCertStore, pem: &[u8]) -> io::Result<()> {
 /// A pool. Connections are opened when needed and replaced when they broke.
 #[derive(Clone)]
 pub struct Postgres {
+    config: Arc<Config>,
     pool: Pool,
+}
+
+/// A connection of its own that hears what others announce with `NOTIFY`.
+pub struct Listener {
+    messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
+    /// The connection ends with it.
+    _client: tokio_postgres::Client,
+}
+
+impl Listener {
+    /// Waits for the next announcement.
+    pub async fn next(&mut self) -> Result<(), Error> {
+        loop {
+            match self.messages.next().await {
+                Some(Ok(AsyncMessage::Notification(_))) => return Ok(()),
+                Some(Ok(_)) => (),
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err(Error::Closed),
+            }
+        }
+    }
 }
 
 impl Postgres {
@@ -124,7 +153,7 @@ impl Postgres {
             Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
         let pool =
             Pool::builder(manager).max_size(config.pool_size).timeouts(timeouts).runtime(Runtime::Tokio1).build()?;
-        let postgres = Postgres { pool };
+        let postgres = Postgres { config: Arc::new(config.clone()), pool };
         drop(postgres.client().await?);
         Ok(postgres)
     }
@@ -138,6 +167,30 @@ impl Postgres {
             drop(Object::take(client));
             Err(Error::Deadline(QUERY_TIMEOUT))
         })
+    }
+
+    /// Hears what is announced on this channel from now on. Behind a pooler that shares connections it hears nothing.
+    pub async fn listen(&self, channel: &'static str) -> Result<Listener, Error> {
+        let Config { driver, tls, .. } = &*self.config;
+        let (client, mut messages) = if driver.get_ssl_mode() == SslMode::Disable {
+            let (client, mut connection) = driver.connect(tokio_postgres::NoTls).await?;
+            (client, stream::poll_fn(move |context| connection.poll_message(context)).boxed())
+        } else {
+            let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
+            let (client, mut connection) = driver.connect(tls).await?;
+            (client, stream::poll_fn(move |context| connection.poll_message(context)).boxed())
+        };
+        let listening = async { client.batch_execute(&format!("LISTEN {channel}")).await };
+        {
+            tokio::pin!(listening);
+            loop {
+                tokio::select! {
+                    listens = &mut listening => break listens?,
+                    message = messages.next() => drop(message.ok_or(Error::Closed)??),
+                }
+            }
+        }
+        Ok(Listener { messages, _client: client })
     }
 
     /// A connection out of the pool; it goes back when dropped.

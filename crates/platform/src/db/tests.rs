@@ -209,3 +209,42 @@ fn a_wrong_url_names_the_key_and_never_the_password() {
     }
     assert!(matches!(Config::new(&file(""), folder), Ok(Config::Sqlite(path)) if path == folder.join("tidegate.db")));
 }
+
+/// Two batches in one group: the second fails half-way, so neither is written, and both callers know.
+#[tokio::test]
+async fn a_batch_that_fails_takes_its_group_with_it_and_nothing_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
+    let Database::Sqlite(sqlite) = &database else { panic!("SQLite is the default") };
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    // Holds the writer until the next two are queued, so that they share a group.
+    let holding = sqlite.write(move |_| {
+        began.send(()).unwrap();
+        may_go.recv().unwrap();
+        Ok(())
+    });
+    let insert = |connection: &rusqlite::Connection, id: &str| {
+        connection.execute("INSERT INTO things (id) VALUES (?1)", [id]).map(drop)
+    };
+    let good = sqlite.write_batch(move |connection| insert(connection, "good"));
+    let bad = sqlite.write_batch(move |connection| {
+        insert(connection, "bad")?;
+        connection.execute("INSERT INTO nowhere VALUES (1)", []).map(drop)
+    });
+    let queued = async {
+        tokio::task::spawn_blocking(move || has_begun.recv().unwrap()).await.unwrap();
+        let both = async { tokio::join!(good, bad) };
+        tokio::pin!(both);
+        assert!(futures_util::poll!(&mut both).is_pending());
+        go.send(()).unwrap();
+        both.await
+    };
+    let (held, (good, bad)) = tokio::join!(holding, queued);
+    held.unwrap();
+    assert!(good.is_err_and(|error| error.is_transient()), "it may be sent again");
+    assert!(bad.is_err());
+    assert_eq!(ids(&database).await, Vec::<String>::new());
+    sqlite.write_batch(move |connection| insert(connection, "later")).await.unwrap();
+    assert_eq!(ids(&database).await, ["later"]);
+}
