@@ -146,6 +146,35 @@ Examples:
   make bench                                                   starts a Redis of its own
   REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench gate      yours")]
     Gate(Source),
+    /// Dispatch: from intake to receiver, each part beside its bare limit
+    ///
+    /// Starts processes of its own, and a sink. Without a database it measures one process on SQLite; with DATABASE_URL
+    /// (and REDIS_URL, and KAFKA_BROKERS) one process that takes in and 1, 2 and 3 that deliver, in a database of its own
+    /// beside the one that is named. Use a release build, and servers that serve nothing else.
+    #[command(after_help = "\
+Examples:
+  tidegate bench dispatch
+  DATABASE_URL=postgres://… REDIS_URL=redis://… tidegate bench dispatch --subscriptions 10000")]
+    Dispatch(BenchDispatch),
+}
+
+#[cfg(feature = "bench")]
+#[derive(Args)]
+pub(crate) struct BenchDispatch {
+    #[command(flatten)]
+    pub source: Source,
+    /// How many events in each run
+    #[arg(long, default_value_t = 50_000)]
+    pub events: u64,
+    /// Over how many subscriptions
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub subscriptions: u64,
+    /// Bytes of an event's data
+    #[arg(long, value_parser = parse::size, default_value = "1KiB")]
+    pub size: usize,
+    /// Up to how many workers
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub workers: u32,
 }
 
 #[derive(Subcommand)]

@@ -215,6 +215,27 @@ pub(crate) struct Replay {
     pub cancel: Option<String>,
 }
 
+#[cfg(feature = "bench")]
+impl Produce {
+    /// What the flags' defaults say.
+    pub(crate) fn plain() -> Self {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            produce: Produce,
+        }
+        Alone::parse_from(["produce"]).produce
+    }
+}
+
+#[cfg(feature = "bench")]
+impl Server {
+    pub(crate) fn at(url: String) -> Self {
+        Server { url, key: None, tenant: None }
+    }
+}
+
 impl Server {
     /// The flag, or else the environment: there it is in no list of processes.
     pub(crate) fn key(&self) -> Option<Secret> {

@@ -1,5 +1,7 @@
 //! One file per command; this one picks, and turns errors into a sentence and an exit code.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod client;
 mod keys;
 mod produce;
@@ -18,8 +20,6 @@ use platform::{
     db::{self, Database},
 };
 
-#[cfg(feature = "bench")]
-use crate::cli::Bench;
 use crate::{
     api,
     cli::{Cli, Command, ConfigCommand, Source},
@@ -42,7 +42,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Config(ConfigCommand::Print(source)) => print(&source.layers()?.print()),
         #[cfg(feature = "bench")]
-        Command::Bench(Bench::Gate(source)) => bench_gate(&source).await,
+        Command::Bench(bench) => bench::run(&bench).await,
         Command::Openapi => print(&api::document().to_pretty_json().context("the document is JSON")?),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -69,14 +69,6 @@ fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("could not write to standard output"),
         _ => Ok(()),
     }
-}
-
-#[cfg(feature = "bench")]
-async fn bench_gate(source: &Source) -> anyhow::Result<()> {
-    let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
-    let options = gate::bench::Options { redis_url, ..gate::bench::Options::default() };
-    gate::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
-    Ok(())
 }
 
 async fn migrate(source: &Source) -> anyhow::Result<()> {

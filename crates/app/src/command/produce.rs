@@ -3,7 +3,7 @@
 //! Every event has an id of its own, so sending it again after a lost connection is harmless. What was delivered is read
 //! from the API, not guessed from the sink; its times are the server's.
 
-mod load;
+pub(super) mod load;
 #[cfg(feature = "kafka")]
 mod straight;
 mod watch;

@@ -205,7 +205,9 @@ impl Sink {
     fn state(&self) -> impl IntoResponse + use<> {
         let counts = self.ledger.counts();
         let missing: u64 = self.ledger.runs().values().map(|run| run.missing).sum();
+        let latency = self.ledger.latencies().map(|latency| [latency.p50, latency.p99, latency.max]);
         axum::Json(json!({
+            "latency_us": latency,
             "received": counts.received, "distinct": counts.distinct, "retries": counts.retries,
             "duplicates": counts.duplicates, "missing": missing, "failed": counts.failed,
             "verified": counts.verified, "not_verified": counts.not_verified, "without_id": counts.without_id,

@@ -124,6 +124,18 @@ impl Layers {
         })
     }
 
+    /// A key as it would be written in the environment; `None` if it is empty.
+    #[cfg(feature = "bench")]
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        let (section, name) = key.split_once('.')?;
+        let text = match self.table.get(section)?.get(name)? {
+            Value::String(text) => text.clone(),
+            Value::Array(all) => all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+            other => other.to_string(),
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
     /// Says where a bad value came from.
     pub(crate) fn blame(&self, invalid: Invalid) -> Error {
         let source = self.sources.get(&invalid.key).cloned().unwrap_or_else(|| "configuration".to_owned());

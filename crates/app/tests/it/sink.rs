@@ -92,7 +92,7 @@ fn a_sink_fails_and_counts_what_is_asked_of_it() {
     assert_eq!(Call::post("/a", json!(1)).to(sink.addr()).status, 503);
     let counts = counts(&sink);
     let expected = json!({"received": 5, "distinct": 3, "retries": 1, "duplicates": 0, "missing": 1, "failed": 5,
-        "verified": 0, "not_verified": 0, "without_id": 1});
+        "verified": 0, "not_verified": 0, "without_id": 1, "latency_us": null});
     assert_eq!(counts, expected);
     let shown = summary(sink);
     assert!(shown.contains("2 came, 1 missing: 1"), "{shown}");

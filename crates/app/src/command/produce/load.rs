@@ -29,7 +29,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// What is to be sent. Pure: an event is a function of its number.
-pub(super) struct Load {
+pub(in crate::command) struct Load {
     events: u64,
     batch: u64,
     concurrency: u32,
@@ -44,7 +44,7 @@ pub(super) struct Load {
 }
 
 /// Where events go.
-pub(super) enum Way<'a> {
+pub(in crate::command) enum Way<'a> {
     Api(&'a Server),
     #[cfg(feature = "kafka")]
     Topic(&'a Straight),
@@ -69,7 +69,7 @@ impl Way<'_> {
 
 /// What became of it.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(in crate::command) struct Sent {
     pub accepted: u64,
     pub rejected: u64,
     /// Requests that had to be sent again.
@@ -98,12 +98,12 @@ struct Item {
 }
 
 /// The type of the events for one of the run's subscriptions: nobody else is meant.
-pub(super) fn event_type(arguments: &cli::Produce, run: &str, place: u64) -> String {
+pub(in crate::command) fn event_type(arguments: &cli::Produce, run: &str, place: u64) -> String {
     format!("{}.{run}.{place}", arguments.event_type)
 }
 
 impl Load {
-    pub(super) fn new(arguments: &cli::Produce, run: &str) -> Self {
+    pub(in crate::command) fn new(arguments: &cli::Produce, run: &str) -> Self {
         let types: Vec<String> = match arguments.subscriptions {
             0 => vec![arguments.event_type.clone()],
             many => (0..many).map(|place| event_type(arguments, run, place)).collect(),
@@ -121,7 +121,7 @@ impl Load {
         }
     }
 
-    pub(super) async fn send(self, way: &Way<'_>, bar: &ProgressBar) -> anyhow::Result<Sent> {
+    pub(in crate::command) async fn send(self, way: &Way<'_>, bar: &ProgressBar) -> anyhow::Result<Sent> {
         let started = Instant::now();
         let (load, next) = (Arc::new(self), Arc::new(AtomicU64::new(0)));
         let mut workers = JoinSet::new();
@@ -222,11 +222,11 @@ impl Load {
     }
 
     #[cfg(feature = "kafka")]
-    pub(super) fn id(&self, number: u64) -> String {
+    pub(in crate::command) fn id(&self, number: u64) -> String {
         format!("{}{}_{number}", self.prefix, self.run)
     }
 
-    pub(super) fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
+    pub(in crate::command) fn body(&self, numbers: std::ops::Range<u64>) -> Bytes {
         let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
         let mut body = String::with_capacity(count * (self.filler.len() + 200));
         for number in numbers {

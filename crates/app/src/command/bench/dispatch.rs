@@ -1,0 +1,278 @@
+//! `tidegate bench dispatch`: the whole way from intake to receiver, each part beside its bare limit in the same run.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use axum::{Router, extract::State, http::HeaderMap};
+use bytes::Bytes;
+use indicatif::ProgressBar;
+use platform::{http_server, shutdown::Tasks};
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use super::{
+    bare,
+    cpu::{self, Cpu},
+    fleet::{Process, SinkState},
+    rows::{self, Row},
+    stores::Stores,
+};
+use crate::{
+    cli,
+    command::{
+        client::Server,
+        produce::load::{self, Load, Way},
+        samples::Samples,
+        terminal,
+    },
+    config::Layers,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const IDLE_EVENTS: u64 = 300;
+
+struct Bench<'a> {
+    arguments: &'a cli::BenchDispatch,
+    tasks: Tasks,
+    folder: tempfile::TempDir,
+}
+
+pub(super) async fn run(arguments: &cli::BenchDispatch) -> anyhow::Result<()> {
+    let layers = arguments.source.layers()?;
+    let folder = tempfile::tempdir().context("no folder for the bench")?;
+    let bench = Bench { arguments, tasks: Tasks::new(), folder };
+    rows::head()?;
+    match layers.text("database.url") {
+        Some(_) => bench.fleets(&layers).await,
+        None => bench.embedded().await,
+    }
+}
+
+/// What a run reached.
+struct Run {
+    per_second: f64,
+    state: SinkState,
+    cpu: String,
+}
+
+impl Bench<'_> {
+    /// One process, no servers.
+    async fn embedded(&self) -> anyhow::Result<()> {
+        let cli::BenchDispatch { events, size, .. } = *self.arguments;
+        let server = Process::serve("api,worker", &Stores::default(), &self.folder.path().join("data")).await?;
+        let client = self.bare_client().await?;
+
+        let server = [server];
+        let run = self.deliver(&server, self.arguments.subscriptions, 0).await?;
+        let [server] = server;
+        Row::rate("events in and delivered, SQLite", run.per_second)
+            .against("bare client", run.per_second / client, 0.4)
+            .note(format!("{}; {}", latency(&run.state), run.cpu))
+            .print()?;
+
+        let handler = bare::handler(&self.tasks)?;
+        let handler = super::fleet::server(handler, &self.tasks)?;
+        let (mut bare, mut ours) = (0.0_f64, 0.0_f64);
+        for _ in 0..3 {
+            bare = bare.max(self.send(&handler, events / 3, 1, 64).await?);
+            ours = ours.max(self.send(&server.server(&self.tasks)?, events / 3, 1, 64).await?);
+        }
+        Row::rate("bare handler that only parses, 64 callers", bare).print()?;
+        Row::rate("single events in, 64 callers", ours).against("bare handler", ours / bare, 0.35).print()?;
+
+        let store = bare::store(&bare::sqlite(self.folder.path()), events, size).await?;
+        Row::rate("bare store, rows in batches of 1,000", store).print()?;
+        let ours = self.send(&server.server(&self.tasks)?, events, 1000, 4).await?;
+        Row::rate("NDJSON in, 1,000 a request, 4 callers", ours).against("bare store", ours / store, 0.5).print()?;
+        self.idle(&server).await
+    }
+
+    /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver.
+    async fn fleets(&self, layers: &Layers) -> anyhow::Result<()> {
+        self.bare_client().await?;
+        let mut one = None;
+        for workers in 1..=self.arguments.workers {
+            let run = self.fleet(layers, workers, 0).await?;
+            let what = format!("events in and delivered, {workers} workers");
+            let row = Row::rate(what, run.per_second).note(format!("{}; {}", latency(&run.state), run.cpu));
+            match one {
+                None => row.print()?,
+                Some(one) => row.against("one worker", run.per_second / one, 1.0).print()?,
+            }
+            one = one.or(Some(run.per_second));
+        }
+        let hanging = self.arguments.subscriptions / 100;
+        let run = self.fleet(layers, 1, hanging).await?;
+        Row::rate("the same, 1 worker, 1 in 100 receivers never answers", run.per_second)
+            .against("one worker", run.per_second / one.unwrap_or(run.per_second), 0.9)
+            .note(latency(&run.state))
+            .print()
+    }
+
+    async fn fleet(&self, layers: &Layers, workers: u32, hanging: u64) -> anyhow::Result<Run> {
+        let stores = Stores::fresh(layers).await?;
+        let folder = self.folder.path();
+        let mut fleet = vec![Process::serve("api", &stores, folder).await?];
+        for _ in 0..workers {
+            fleet.push(Process::serve("worker", &stores, folder).await?);
+        }
+        let run = self.deliver(&fleet, self.arguments.subscriptions, hanging).await;
+        drop(fleet);
+        stores.remove().await?;
+        run
+    }
+
+    /// The best of a few depths: what the client could do if it had nothing else to do.
+    async fn bare_client(&self) -> anyhow::Result<f64> {
+        let sink = Process::sink(&[]).await?;
+        let mut best: f64 = 0.0;
+        let (ours, sinks) = (cpu::seconds(std::process::id()), sink.cpu());
+        for at_once in [32, 64, 128, 32, 64, 128] {
+            best = best.max(bare::client(sink.addr, self.arguments.events / 2, at_once, self.arguments.size).await?);
+        }
+        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / (3.0 * self.arguments.events as f64));
+        let (ours, sinks) = (each(cpu::seconds(std::process::id()) - ours), each(sink.cpu() - sinks));
+        Row::rate("bare client to the same sink, best of 32, 64 and 128 at a time", best)
+            .note(format!("processor time of a call: {ours}, in the sink {sinks}"))
+            .print()?;
+        Ok(best)
+    }
+
+    /// Sends events to as many subscriptions, the first of which never answer, and waits for every other.
+    async fn deliver(&self, fleet: &[Process], subscriptions: u64, hanging: u64) -> anyhow::Result<Run> {
+        let sink = Process::sink(&[]).await?;
+        let silent = Process::sink(&["--hang"]).await?;
+        let server = fleet[0].server(&self.tasks)?;
+        let arguments = self.produce(self.arguments.events, subscriptions, 500, 8);
+        let run = format!("{:08x}", fastrand::u32(..));
+        let mut client = server.client();
+        for place in 0..subscriptions {
+            let url = if place < hanging { silent.url() } else { sink.url() };
+            subscribe(&mut client, &url, &load::event_type(&arguments, &run, place)).await?;
+        }
+        // Other replicas know a new subscription within a second.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let cpu = Cpu::now();
+        let spent = |all: &[Process]| all.iter().map(Process::cpu).sum::<f64>();
+        let (ours, sinks) = (spent(fleet), sink.cpu());
+        let started = Instant::now();
+        let sending = Load::new(&arguments, &run);
+        let (way, bar) = (Way::Api(&server), ProgressBar::hidden());
+        let expected = (0..self.arguments.events).filter(|number| number % subscriptions >= hanging).count() as u64;
+        let (sent, ended) = tokio::join!(sending.send(&way, &bar), self.arrivals(&sink, expected));
+        let (sent, (took, state)) = (sent?, ended?);
+        if sent.accepted != self.arguments.events || state.distinct != expected {
+            bail!(
+                "accepted {} of {}, delivered {} of {expected}",
+                sent.accepted,
+                self.arguments.events,
+                state.distinct
+            );
+        }
+        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / self.arguments.events as f64);
+        let (ours, sinks) = (each(spent(fleet) - ours), each(sink.cpu() - sinks));
+        let shares = cpu.since(&["tidegate", "postgres", "redis-server", "java"]);
+        let cpu = format!("processor time of an event: {ours}, in the sink {sinks}; shares: {shares}");
+        let per_second = expected as f64 / (took - started).as_secs_f64();
+        Ok(Run { per_second, state, cpu })
+    }
+
+    /// Waits until so many different events have come to the sink.
+    async fn arrivals(&self, sink: &Process, expected: u64) -> anyhow::Result<(Instant, SinkState)> {
+        let mut client = sink.server(&self.tasks)?.client();
+        let (mut seen, mut last) = (0, Instant::now());
+        loop {
+            let state: SinkState = client.get("/").await?;
+            let now = Instant::now();
+            if state.distinct >= expected {
+                return Ok((now, state));
+            }
+            if state.distinct > seen {
+                (seen, last) = (state.distinct, now);
+            } else if now - last > PATIENCE {
+                bail!("{} of {expected} were delivered, then nothing for {PATIENCE:?}", state.distinct);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Events that nobody subscribed to: intake alone.
+    async fn send(&self, server: &Server, events: u64, batch: u64, concurrency: u32) -> anyhow::Result<f64> {
+        let arguments = self.produce(events, 0, batch, concurrency);
+        let run = format!("{:08x}", fastrand::u32(..));
+        let sent = Load::new(&arguments, &run).send(&Way::Api(server), &ProgressBar::hidden()).await?;
+        if sent.accepted != events {
+            bail!("{} of {events} were accepted: {}", sent.accepted, sent.problem.unwrap_or_default());
+        }
+        Ok(events as f64 / sent.took.as_secs_f64())
+    }
+
+    /// One event after the other, from before it is sent to when its receiver has it.
+    async fn idle(&self, server: &Process) -> anyhow::Result<()> {
+        let (sender, mut arrived) = mpsc::channel::<Instant>(1);
+        let listener = http_server::bind(([127, 0, 0, 1], 0).into()).context("no free port")?;
+        let url = format!("http://{}", listener.local_addr().context("no free port")?);
+        let router = Router::new().fallback(note).with_state(Arc::new(sender));
+        self.tasks.spawn("receiver", http_server::serve("bench", listener, router, bare::LIMITS, self.tasks.clone()));
+        let mut client = server.server(&self.tasks)?.client();
+        subscribe(&mut client, &url, "idle.event").await?;
+        let data = "x".repeat(self.arguments.size);
+        let mut samples = Samples::default();
+        for _ in 0..IDLE_EVENTS {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let body = json!({"type": "idle.event", "data": data}).to_string();
+            let started = Instant::now();
+            let answer = client.post("/v1/events", "application/json", body.into()).await?;
+            answer.read::<Value>()?;
+            let at = timeout(PATIENCE, arrived.recv()).await.context("an event did not arrive")?;
+            samples.add(at.context("the receiver ended")?.saturating_duration_since(started));
+        }
+        let percentiles = Samples::percentiles([&samples]);
+        let row = Row {
+            what: format!("idle, from sent to received, {IDLE_EVENTS} events one by one"),
+            figure: terminal::percentiles(percentiles),
+            note: "bars: p50 5 ms, p99 25 ms".to_owned(),
+            ..Row::default()
+        };
+        row.print()
+    }
+
+    fn produce(&self, events: u64, subscriptions: u64, batch: u64, concurrency: u32) -> cli::Produce {
+        cli::Produce {
+            events,
+            subscriptions,
+            batch,
+            concurrency,
+            size: self.arguments.size,
+            patience: PATIENCE,
+            ..cli::Produce::plain()
+        }
+    }
+}
+
+async fn note(State(sender): State<Arc<mpsc::Sender<Instant>>>, headers: HeaderMap) {
+    if headers.contains_key("webhook-id") {
+        // A receiver that nobody listens to any more has nothing to note.
+        sender.send(Instant::now()).await.ok();
+    }
+}
+
+async fn subscribe(client: &mut crate::command::client::Client, url: &str, event_type: &str) -> anyhow::Result<()> {
+    let subscription = json!({
+        "url": url, "event_types": [event_type], "rate_limit": 10_000, "max_concurrency": 1000, "timeout": "5s",
+    });
+    let answer = client.post("/v1/subscriptions", "application/json", Bytes::from(subscription.to_string())).await?;
+    answer.read::<Value>().context("a subscription could not be made")?;
+    Ok(())
+}
+
+fn latency(state: &SinkState) -> String {
+    let ms = |us: u32| format!("{:.0} ms", f64::from(us) / 1000.0);
+    let latency = state.latency_us.map_or_else(String::new, |[p50, p99, max]| {
+        format!("accepted to received p50 {}, p99 {}, max {}; ", ms(p50), ms(p99), ms(max))
+    });
+    format!("{latency}{} duplicates", state.duplicates)
+}

@@ -1,0 +1,29 @@
+//! `tidegate bench`: the tables of docs/performance.md. Each figure stands beside the bare limit of the same run.
+
+mod bare;
+mod cpu;
+mod dispatch;
+mod fleet;
+mod rows;
+mod stores;
+
+use anyhow::Context;
+
+use crate::{
+    cli::{Bench, Source},
+    config::Config,
+};
+
+pub(super) async fn run(bench: &Bench) -> anyhow::Result<()> {
+    match bench {
+        Bench::Gate(source) => gate(source).await,
+        Bench::Dispatch(arguments) => dispatch::run(arguments).await,
+    }
+}
+
+async fn gate(source: &Source) -> anyhow::Result<()> {
+    let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
+    let options = gate::bench::Options { redis_url, ..gate::bench::Options::default() };
+    gate::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! The stores of one run: a database, a prefix and a topic that nobody else uses.
+
+use anyhow::{Context, bail};
+use platform::{
+    db::{self, Database},
+    secret::Secret,
+};
+use url::Url;
+
+use crate::config::Layers;
+
+/// None: SQLite and memory.
+#[derive(Clone, Default)]
+pub(super) struct Stores {
+    /// As they are set in the environment of a process.
+    pub variables: Vec<(&'static str, String)>,
+    database: Option<(Url, String)>,
+}
+
+impl Stores {
+    /// Beside those that the configuration names, and on the same servers.
+    pub(super) async fn fresh(layers: &Layers) -> anyhow::Result<Self> {
+        let name = format!("tidegate_bench_{:08x}", fastrand::u32(..));
+        let url = layers.text("database.url").context("database.url is not set")?;
+        let mut url = Url::parse(&url).context("database.url is not a URL")?;
+        execute(&url, &format!("CREATE DATABASE {name}")).await?;
+        let server = url.clone();
+        url.set_path(&name);
+        let mut variables = vec![("DATABASE_URL", url.to_string())];
+        if let Some(redis) = layers.text("redis.url") {
+            variables.extend([("REDIS_URL", redis), ("TIDEGATE__REDIS__PREFIX", format!("{name}:"))]);
+        }
+        if let Some(brokers) = layers.text("kafka.brokers") {
+            variables.extend([
+                ("KAFKA_BROKERS", brokers),
+                ("KAFKA_TOPIC", format!("{name}.events")),
+                ("KAFKA_CONSUMER_GROUP", name.clone()),
+            ]);
+        }
+        Ok(Stores { variables, database: Some((server, name)) })
+    }
+
+    /// Once no process uses it any more.
+    pub(super) async fn remove(&self) -> anyhow::Result<()> {
+        let Some((server, name)) = &self.database else { return Ok(()) };
+        execute(server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await
+    }
+}
+
+async fn execute(server: &Url, statement: &str) -> anyhow::Result<()> {
+    let file = db::File { url: Secret::new(server.to_string()), pool_size: 1, ca_file: String::new() };
+    let config = db::Config::new(&file, std::path::Path::new("."))?;
+    let Database::Postgres(database) = Database::connect(&config).await? else {
+        bail!("database.url names no PostgreSQL");
+    };
+    database.client().await?.batch_execute(statement).await.with_context(|| statement.to_owned())
+}
