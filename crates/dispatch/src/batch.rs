@@ -14,11 +14,15 @@ const QUEUE: usize = 16_384;
 /// How long a full queue is waited for before the caller is told to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-type Item<I, O> = (I, oneshot::Sender<Result<O, Error>>);
+/// What one caller wants written, and how it is told.
+struct Group<I, O> {
+    items: Vec<I>,
+    reply: oneshot::Sender<Result<Vec<O>, Error>>,
+}
 
 /// A queue in front of a batched write. Cheap to clone.
 pub(crate) struct Batcher<I, O> {
-    sender: mpsc::Sender<Item<I, O>>,
+    sender: mpsc::Sender<Group<I, O>>,
 }
 
 impl<I, O> Clone for Batcher<I, O> {
@@ -34,18 +38,22 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         W: Fn(Vec<I>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Vec<O>, Error>> + Send + 'static,
     {
-        let (sender, mut items) = mpsc::channel::<Item<I, O>>(QUEUE);
+        let (sender, mut waiting) = mpsc::channel::<Group<I, O>>(QUEUE);
         let writers = Arc::new(Semaphore::new(writers));
         let spawner = tasks.clone();
         tasks.spawn_servant(name, async move {
             loop {
                 let Ok(writer) = Arc::clone(&writers).acquire_owned().await else { return };
-                let mut batch = Vec::new();
-                if items.recv_many(&mut batch, largest).await == 0 {
-                    return;
+                let Some(first) = waiting.recv().await else { return };
+                let (mut batch, mut replies) = (first.items, Vec::new());
+                replies.push((first.reply, batch.len()));
+                while batch.len() < largest
+                    && let Ok(Group { items, reply }) = waiting.try_recv()
+                {
+                    replies.push((reply, items.len()));
+                    batch.extend(items);
                 }
-                let (inputs, replies): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
-                let written = write(inputs);
+                let written = write(batch);
                 spawner.spawn(name, async move {
                     answer(written.await, replies);
                     drop(writer);
@@ -57,24 +65,35 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
 
     /// Waits until the item is written.
     pub(crate) async fn write(&self, item: I) -> Result<O, Error> {
+        self.write_all(vec![item]).await?.pop().ok_or(Error::Closed)
+    }
+
+    /// Waits until all of them are written; the answers are in their order.
+    pub(crate) async fn write_all(&self, items: Vec<I>) -> Result<Vec<O>, Error> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
         let (reply, answer) = oneshot::channel();
-        let queued = tokio::time::timeout(PATIENCE, self.sender.send((item, reply))).await;
+        let queued = tokio::time::timeout(PATIENCE, self.sender.send(Group { items, reply })).await;
         queued.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
 
-fn answer<O>(written: Result<Vec<O>, Error>, replies: Vec<oneshot::Sender<Result<O, Error>>>) {
+type Reply<O> = (oneshot::Sender<Result<Vec<O>, Error>>, usize);
+
+fn answer<O>(written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>) {
     match written {
         Ok(outputs) => {
-            for (output, reply) in outputs.into_iter().zip(replies) {
+            let mut outputs = outputs.into_iter();
+            for (reply, count) in replies {
                 // The caller may be gone; what was written stands.
-                drop(reply.send(Ok(output)));
+                drop(reply.send(Ok(outputs.by_ref().take(count).collect())));
             }
         }
         Err(error) => {
             let error = Arc::new(error);
-            for reply in replies {
+            for (reply, _) in replies {
                 drop(reply.send(Err(Error::Batch(Arc::clone(&error)))));
             }
         }

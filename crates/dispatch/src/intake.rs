@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use self::topic::Topic;
 use crate::{
+    announce::Workers,
     batch::Batcher,
     catalog::{Catalog, Endpoint},
     config::Config,
@@ -28,7 +29,6 @@ use crate::{
     model::{Event, Ordering},
     operational,
     store::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Store},
-    worker::Worker,
 };
 
 const LONGEST_TEXT: usize = 256;
@@ -65,11 +65,25 @@ pub struct EventIn {
     pub deliver_at: Option<OffsetDateTime>,
 }
 
+/// One of many events, durable.
+#[derive(Debug)]
+pub struct Taken {
+    pub id: String,
+    /// `database` while Kafka is away.
+    pub queued_in: Option<&'static str>,
+}
+
+impl From<Event> for Taken {
+    fn from(Event { id, queued_in, .. }: Event) -> Self {
+        Taken { id, queued_in }
+    }
+}
+
 /// Takes events in. Cheap to clone.
 #[derive(Clone)]
 pub struct Intake {
     catalog: Catalog,
-    worker: Option<Worker>,
+    workers: Workers,
     batcher: Batcher<NewEvent, Accepted>,
     max_event: usize,
     /// In KiB.
@@ -79,21 +93,21 @@ pub struct Intake {
 }
 
 impl Intake {
-    pub fn start(
+    pub(crate) fn start(
         store: Store,
         catalog: Catalog,
-        worker: Option<Worker>,
+        workers: Workers,
         lease: Lease,
         config: &Config,
         producer: Option<Producer>,
         tasks: &Tasks,
     ) -> Self {
         let topic = producer.map(|producer| Topic::new(producer, store.clone(), tasks));
-        let for_writes = worker.clone();
+        let for_writes = workers.clone();
         let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
         let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
         let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
-        Intake { catalog, worker, batcher, max_event: config.max_event, memory, topic }
+        Intake { catalog, workers, batcher, max_event: config.max_event, memory, topic }
     }
 
     /// Sets memory aside for so many bytes of a request.
@@ -109,6 +123,36 @@ impl Intake {
         match &self.topic {
             Some(topic) => self.accept_into(topic, tenant, event, body.trim_ascii()).await,
             None => self.accept_event(tenant, event, None).await,
+        }
+    }
+
+    /// Reads many, makes those that are good durable together, and answers for each, in their order.
+    pub async fn accept_all(&self, tenant: &Arc<str>, bodies: &[Bytes]) -> Vec<Result<Taken, Problem>> {
+        if let Some(topic) = &self.topic {
+            let answers = self.accept_all_into(topic, tenant, bodies).await;
+            return answers.into_iter().map(|answer| answer.map(Taken::from)).collect();
+        }
+        let mut good = Vec::with_capacity(bodies.len());
+        let read = bodies.iter().map(|body| {
+            let new = self.prepare(tenant, self.read(body)?, None)?;
+            let id = new.id.clone();
+            good.push(new);
+            Ok(Taken { id, queued_in: None })
+        });
+        let read: Vec<Result<Taken, Problem>> = read.collect();
+        match self.batcher.write_all(good).await {
+            Ok(accepted) => {
+                let mut accepted = accepted.into_iter();
+                let answers = read.into_iter().map(|taken| {
+                    let taken = taken?;
+                    count(accepted.next().ok_or(Error::Closed)?, taken)
+                });
+                answers.collect()
+            }
+            Err(error) => {
+                let unavailable = Problem::from(error);
+                read.into_iter().map(|taken| taken.and(Err(unavailable.clone()))).collect()
+            }
         }
     }
 
@@ -129,7 +173,8 @@ impl Intake {
         event: EventIn,
         only: Option<Arc<Endpoint>>,
     ) -> Result<Event, Problem> {
-        let (new, data) = self.prepare(tenant, event, only)?;
+        let data = event.data.clone();
+        let new = self.prepare(tenant, event, only)?;
         let (source, ordering_key, deliver_at) = (new.source.clone(), new.ordering_key.clone(), new.deliver_at);
         let (id, event_type, uid) = (Some(new.id.clone()), new.event_type.clone(), new.uid.clone());
         let accepted = self.batcher.write(new).await?;
@@ -142,7 +187,7 @@ impl Intake {
         tenant: &Arc<str>,
         event: EventIn,
         only: Option<Arc<Endpoint>>,
-    ) -> Result<(NewEvent, Box<RawValue>), Problem> {
+    ) -> Result<NewEvent, Problem> {
         let event_type = check(&event)?;
         let hash = hash(&event);
         let EventIn { id, data, source, ordering_key, deliver_at, .. } = event;
@@ -157,33 +202,29 @@ impl Intake {
                 self.wanted(tenant, &event_type, &document)
             }
         };
-        let can_lease =
-            deliver_at.is_none() && self.worker.as_ref().is_some_and(|worker| worker.has_room(endpoints.len()));
+        let can_lease = deliver_at.is_none() && self.workers.has_room(endpoints.len());
         let deliveries = endpoints.iter().map(|endpoint| {
             let ordering_key = ordering_key.clone().filter(|_| endpoint.ordering == Ordering::Key);
             let is_leased = can_lease && ordering_key.is_none();
             NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, is_leased }
         });
         let deliveries = deliveries.collect();
-        let bytes = Bytes::copy_from_slice(data.get().as_bytes());
+        let data = Bytes::from(String::from(Box::<str>::from(data)));
         let event_type = event_type.as_str().to_owned();
         let tenant = Arc::clone(tenant);
-        Ok((
-            NewEvent {
-                uid,
-                tenant,
-                id,
-                event_type,
-                source,
-                ordering_key,
-                deliver_at,
-                data: bytes,
-                hash,
-                created_at: None,
-                deliveries,
-            },
+        Ok(NewEvent {
+            uid,
+            tenant,
+            id,
+            event_type,
+            source,
+            ordering_key,
+            deliver_at,
             data,
-        ))
+            hash,
+            created_at: None,
+            deliveries,
+        })
     }
 
     fn wanted(&self, tenant: &str, event_type: &EventType, document: &Document<'_>) -> Vec<Arc<Endpoint>> {
@@ -191,6 +232,17 @@ impl Intake {
         let passes = |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
         matching.iter().filter(passes).cloned().collect()
     }
+}
+
+/// What the caller is told of one of many.
+fn count(accepted: Accepted, taken: Taken) -> Result<Taken, Problem> {
+    metrics::counter!(names::EVENTS, "result" => result(accepted)).increment(1);
+    if accepted == Accepted::Conflict { Err(conflict(&taken.id)) } else { Ok(taken) }
+}
+
+fn conflict(id: &str) -> Problem {
+    let detail = format!("another event has the id {id:?}: send the same event again, or a new one under a new id");
+    Problem::conflict("event_conflict", detail).field("id")
 }
 
 /// What the caller is told.
@@ -211,11 +263,7 @@ fn answer(accepted: Accepted, event: EventIn, uid: Option<String>) -> Result<Eve
             queued_in: None,
             created_at: at,
         }),
-        Accepted::Conflict => Err(Problem::conflict(
-            "event_conflict",
-            format!("another event has the id {id:?}: send the same event again, or a new one under a new id"),
-        )
-        .field("id")),
+        Accepted::Conflict => Err(conflict(&id)),
     }
 }
 
@@ -240,11 +288,10 @@ fn check(event: &EventIn) -> Result<EventType, Problem> {
 pub(crate) async fn take_in(
     store: Store,
     lease: Lease,
-    worker: Option<Worker>,
+    workers: Workers,
     events: Vec<NewEvent>,
 ) -> Result<Vec<Accepted>, Error> {
     let accepted = store.take_in(events.clone(), &lease).await?;
-    let Some(worker) = worker else { return Ok(accepted) };
     let mut leased = Vec::new();
     let mut is_any_waiting = false;
     for (event, accepted) in events.iter().zip(&accepted) {
@@ -257,10 +304,7 @@ pub(crate) async fn take_in(
             }
         }
     }
-    worker.take(leased);
-    if is_any_waiting {
-        worker.wake();
-    }
+    workers.hand_over(leased, is_any_waiting);
     Ok(accepted)
 }
 

@@ -11,6 +11,7 @@
 //! | [`catalog`] | the subscriptions in memory, compiled |
 //! | [`store`] | rows, in SQLite and PostgreSQL |
 
+mod announce;
 mod batch;
 pub mod catalog;
 mod clock;
@@ -36,6 +37,7 @@ use platform::{db::Database, http_client::HttpClient, id, shutdown::Tasks};
 use tenancy::vault::Vault;
 
 use self::{
+    announce::{Announcer, Workers},
     catalog::Catalog,
     error::Error,
     intake::Intake,
@@ -110,20 +112,24 @@ impl Dispatch {
             Some(kafka) => Some(Producer::start(kafka.clone(), config.max_event, tasks).await?),
             None => None,
         };
+        let workers = Workers { here: worker.clone(), elsewhere: Announcer::start(store.postgres(), tasks) };
+        if let Some(worker) = &worker {
+            announce::listen(store.postgres(), worker.clone(), tasks);
+        }
         let intake = Intake::start(
             store.clone(),
             catalog.clone(),
-            worker.clone(),
+            workers.clone(),
             lease.clone(),
             &config,
             producer.clone(),
             tasks,
         );
         #[cfg(feature = "kafka")]
-        if let (Some(kafka), Some(worker)) = (kafka, worker.clone()) {
+        if let (Some(kafka), Some(_)) = (kafka, &worker) {
             let (store, catalog, intake) = (store.clone(), catalog.clone(), intake.clone());
             let (topic, max_event) = (kafka.topic.as_str().into(), config.max_event);
-            let taking = kafka::Taking { store, catalog, intake, worker, lease: lease.clone(), topic, max_event };
+            let taking = kafka::Taking { store, catalog, intake, workers, lease: lease.clone(), topic, max_event };
             kafka::consume(kafka, taking, tasks)?;
         }
         let _only_worker = only_worker;

@@ -29,16 +29,15 @@ use crate::{
     Dispatch,
     delivery::{Document, EventType, Matcher, event_type::Glob},
     error::Error,
-    intake::{EventIn, Intake, Memory},
+    intake::{EventIn, Intake, Memory, Taken},
     model::{Delivery, Event},
     operational,
     store::search::{DeliveryFilter, EventFilter},
 };
 
-/// Events of one request that are on their way to the database at a time.
-const AT_ONCE: usize = 2000;
-/// The same where events are accepted together: so many together, and so many of those.
+/// Events of one request that are accepted together ..
 const CHUNK: usize = 500;
+/// .. and how many such chunks are on their way at a time.
 const CHUNKS: usize = 4;
 /// Of one request that is read whole; NDJSON is read line by line and has no such bound.
 const LARGEST_BODY: usize = 8 << 20;
@@ -141,21 +140,8 @@ async fn many(
         }
     });
     let (intake, tenant) = (dispatch.intake().clone(), Arc::clone(tenant));
-    if intake.takes_many() {
-        let accepting =
-            held.ready_chunks(CHUNK).map(move |chunk| accept_chunk(intake.clone(), Arc::clone(&tenant), chunk));
-        let chunks: Vec<Vec<Result<ItemAccepted, Problem>>> = accepting.buffered(CHUNKS).collect().await;
-        return conclude(chunks.into_iter().flatten().collect());
-    }
-    let accepting = held.map(move |item| {
-        let (intake, tenant) = (intake.clone(), Arc::clone(&tenant));
-        async move {
-            let (item, _memory): (Bytes, Memory) = item?;
-            let Event { id, status, queued_in, .. } = intake.accept(&tenant, &item).await?;
-            Ok(ItemAccepted { id, status, queued_in })
-        }
-    });
-    conclude(accepting.buffered(AT_ONCE).collect().await)
+    let accepting = held.ready_chunks(CHUNK).map(move |chunk| accept_chunk(intake.clone(), Arc::clone(&tenant), chunk));
+    conclude(accepting.buffered(CHUNKS).flat_map(stream::iter).collect().await)
 }
 
 /// Accepts what has arrived of a request together. What could not be read keeps its place.
@@ -167,11 +153,11 @@ async fn accept_chunk(
     let bodies: Vec<Bytes> = chunk.iter().flatten().map(|(body, _)| body.clone()).collect();
     let mut accepted = intake.accept_all(&tenant, &bodies).await.into_iter();
     let answer = |item: Result<(Bytes, Memory), Problem>| {
-        let Event { id, status, queued_in, .. } = match item {
+        let Taken { id, queued_in } = match item {
             Ok(_) => accepted.next().unwrap_or_else(|| Err(unreadable()))?,
             Err(problem) => return Err(problem),
         };
-        Ok(ItemAccepted { id, status, queued_in })
+        Ok(ItemAccepted { id, status: "queued", queued_in })
     };
     chunk.into_iter().map(answer).collect()
 }

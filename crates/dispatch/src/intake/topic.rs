@@ -6,7 +6,6 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use platform::{id, problem::Problem, shutdown::Tasks};
 use time::OffsetDateTime;
 
@@ -32,16 +31,13 @@ pub(super) struct Topic {
 }
 
 impl Intake {
-    /// Are events better accepted many at a time?
-    pub fn takes_many(&self) -> bool {
-        self.topic.is_some()
-    }
-
-    /// Reads events, makes them durable together, and answers for each.
-    pub async fn accept_all(&self, tenant: &Arc<str>, bodies: &[Bytes]) -> Vec<Result<Event, Problem>> {
-        let Some(topic) = &self.topic else {
-            return join_all(bodies.iter().map(|body| self.accept(tenant, body))).await;
-        };
+    /// Reads events, sends them together, and answers for each.
+    pub(super) async fn accept_all_into(
+        &self,
+        topic: &Topic,
+        tenant: &Arc<str>,
+        bodies: &[Bytes],
+    ) -> Vec<Result<Event, Problem>> {
         let events: Vec<_> = bodies.iter().map(|body| self.read(body)).collect();
         let known = topic.find_all(tenant, &events).await;
         let mut answers: Vec<Option<Result<Event, Problem>>> = Vec::with_capacity(bodies.len());

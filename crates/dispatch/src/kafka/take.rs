@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::record::{Decoded, Incoming, Rejection};
 use crate::{
+    announce::Workers,
     catalog::Catalog,
     intake::{self, Intake},
     metrics as names,
     store::{Accepted, Lease, NewEvent, Store, rejected::NewRejected},
-    worker::Worker,
 };
 
 /// How long a batch waits for room in the lanes before its deliveries go to the table for anyone to claim.
@@ -32,7 +32,7 @@ pub(crate) struct Taking {
     pub(crate) store: Store,
     pub(crate) catalog: Catalog,
     pub(crate) intake: Intake,
-    pub(crate) worker: Worker,
+    pub(crate) workers: Workers,
     pub(crate) lease: Lease,
     pub(crate) topic: Arc<str>,
     pub(crate) max_event: usize,
@@ -70,7 +70,7 @@ impl Taking {
     /// do not wait, until there is room again.
     pub(super) async fn wait_for_room(&self, count: usize, is_patient: &mut bool) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !self.worker.has_room(count) {
+        while !self.workers.has_room(count) {
             if !*is_patient || tokio::time::Instant::now() >= deadline {
                 *is_patient = false;
                 return;
@@ -87,7 +87,7 @@ impl Taking {
             match self.event(&record) {
                 Ok(mut event) => {
                     let count = event.deliveries.iter().filter(|delivery| delivery.is_leased).count();
-                    if count > 0 && !self.worker.has_room(leased + count) {
+                    if count > 0 && !self.workers.has_room(leased + count) {
                         event.deliveries.iter_mut().for_each(|delivery| delivery.is_leased = false);
                     } else {
                         leased += count;
@@ -105,8 +105,7 @@ impl Taking {
     fn event(&self, record: &Incoming) -> Result<NewEvent, Rejection> {
         let Decoded { tenant, event } = record.decode(self.max_event)?;
         let prepared = self.intake.prepare(&tenant, event, None);
-        let (mut event, _) =
-            prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
+        let mut event = prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
         event.created_at = (record.at_ms > 0).then(|| at(record.at_ms));
         Ok(event)
     }
@@ -162,8 +161,8 @@ impl Taking {
             }
             let mut pause = Duration::from_millis(20);
             loop {
-                let (store, lease, worker) = (self.store.clone(), self.lease.clone(), Some(self.worker.clone()));
-                match intake::take_in(store, lease, worker, events.clone()).await {
+                let (store, lease, workers) = (self.store.clone(), self.lease.clone(), self.workers.clone());
+                match intake::take_in(store, lease, workers, events.clone()).await {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
                     Err(error) if error.is_transient() => {
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);

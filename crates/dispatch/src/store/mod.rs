@@ -21,7 +21,7 @@ mod upkeep;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use platform::db::{Database, Error, Migrations};
+use platform::db::{Database, Error, Migrations, postgres::Postgres};
 use time::OffsetDateTime;
 
 pub use self::only_worker::OnlyWorker;
@@ -34,12 +34,14 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V1__dispatch", include_str!("../../migrations/sqlite/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/sqlite/V2__jobs.sql")),
         ("V3__rejected", include_str!("../../migrations/sqlite/V3__rejected.sql")),
+        ("V4__lean", include_str!("../../migrations/sqlite/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/sqlite/V5__operations.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
         ("V2__jobs", include_str!("../../migrations/postgres/V2__jobs.sql")),
         ("V3__rejected", include_str!("../../migrations/postgres/V3__rejected.sql")),
+        ("V4__lean", include_str!("../../migrations/postgres/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/postgres/V5__operations.sql")),
     ],
 };
@@ -164,6 +166,14 @@ pub struct Store {
 impl Store {
     pub fn new(database: Database) -> Self {
         Store { database }
+    }
+
+    /// The PostgreSQL underneath, where there is one.
+    pub(crate) fn postgres(&self) -> Option<Postgres> {
+        match &self.database {
+            Database::Postgres(postgres) => Some(postgres.clone()),
+            Database::Sqlite(_) => None,
+        }
     }
 
     /// Takes events in, all in one commit; the answers are in the order of the events.

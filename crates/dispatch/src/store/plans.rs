@@ -31,7 +31,7 @@ const PLANS: [(Query, &str, &str, &str); 13] = [
     (query!("list_deliveries_by_type"), "events_by_type", "tenant_id_type_uid_idx", "'t1', NULL, NULL, NULL, 'type.1', NULL, NULL, '', '~', 50, '~', ''"),
     (query!("list_events"), "events_of_tenant", "tenant_id_uid_idx", "'t1', NULL, NULL, NULL, '', '~', 50"),
     (query!("list_events_by_type"), "events_by_type", "tenant_id_type_uid_idx", "'t1', 'type.1', NULL, NULL, '', '~', 50"),
-    (query!("attempts_of_deliveries"), "attempts_of_delivery", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
+    (query!("attempts_of_deliveries"), "PRIMARY KEY (delivery_id=?)", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
     (query!("resume_deliveries"), "deliveries_by_status", "_idx", "'t1', 'sub_1', 'x'"),
     (walk!("look_at_tenant"), "deliveries_of_tenant", "tenant_id_id_idx", "'t1', '', '~', 50"),
     (walk!("look_at_status"), "deliveries_by_status", "tenant_id_status_id_idx", "'t1', '', '~', 50, 'failed'"),

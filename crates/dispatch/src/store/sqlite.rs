@@ -10,31 +10,45 @@ use time::OffsetDateTime;
 use super::{Accepted, Claimed, KnownEvent, Lease, NewEvent, Record, milliseconds};
 
 pub(super) async fn take_in(database: &Sqlite, events: Vec<NewEvent>, lease: Lease) -> Result<Vec<Accepted>, Error> {
-    database.write(move |connection| events.iter().map(|event| insert(connection, event, &lease)).collect()).await
+    database
+        .write_batch(move |connection| {
+            let now = now(connection)?;
+            events.iter().map(|event| insert(connection, event, &lease, now)).collect()
+        })
+        .await
 }
 
-pub(super) fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -> rusqlite::Result<Accepted> {
-    let inserted = connection
-        .prepare_cached(include_str!("sqlite/insert_event.sql"))?
-        .query_row(
-            params![
-                event.uid,
-                event.tenant,
-                event.id,
-                event.event_type,
-                event.source,
-                event.ordering_key,
-                event.deliver_at.map(to_ms),
-                text(&event.data),
-                event.hash,
-                event.created_at.map(to_ms),
-            ],
-            |row| row.get(0).map(from_ms),
-        )
-        .optional()?;
-    let Some(at) = inserted else { return known(connection, event) };
+/// An event of our own, for anyone to deliver.
+pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<Accepted> {
+    insert(connection, event, &Lease::nobody(), now)
+}
+
+/// One moment for a whole batch, by SQLite's clock.
+pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached(include_str!("sqlite/now.sql"))?.query_row([], |row| row.get(0))
+}
+
+// No statement here says RETURNING: it would cost a table of its own every time.
+fn insert(connection: &Connection, event: &NewEvent, lease: &Lease, now: i64) -> rusqlite::Result<Accepted> {
+    let at = event.created_at.map_or(now, to_ms);
+    let inserted = connection.prepare_cached(include_str!("sqlite/insert_event.sql"))?.execute(params![
+        event.uid,
+        event.tenant,
+        event.id,
+        event.event_type,
+        event.source,
+        event.ordering_key,
+        event.deliver_at.map(to_ms),
+        text(&event.data),
+        event.hash,
+        at,
+    ])?;
+    if inserted == 0 {
+        return known(connection, event);
+    }
     let mut statement = connection.prepare_cached(include_str!("sqlite/insert_delivery.sql"))?;
     for delivery in &event.deliveries {
+        let waits_until = event.deliver_at.map_or(now, to_ms);
         statement.execute(params![
             delivery.id,
             event.tenant,
@@ -42,11 +56,11 @@ pub(super) fn insert(connection: &Connection, event: &NewEvent, lease: &Lease) -
             delivery.subscription,
             delivery.ordering_key,
             delivery.is_leased.then_some(&lease.owner),
-            event.deliver_at.map(to_ms),
-            milliseconds(lease.length),
+            if delivery.is_leased { now + milliseconds(lease.length) } else { waits_until },
+            now,
         ])?;
     }
-    Ok(Accepted::New { at })
+    Ok(Accepted::New { at: from_ms(at) })
 }
 
 fn known(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Accepted> {
@@ -76,7 +90,7 @@ pub(super) async fn known_events(
 
 pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
     database
-        .write(move |connection| {
+        .write_batch(move |connection| {
             let mut claim = connection.prepare_cached(include_str!("sqlite/claim_due.sql"))?;
             let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
             let rows = claim.query_map(params![lease.owner, milliseconds(lease.length), limit], |row| {
@@ -119,7 +133,7 @@ fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
 
 pub(super) async fn renew(database: &Sqlite, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
     database
-        .write(move |connection| {
+        .write_batch(move |connection| {
             let mut statement = connection.prepare_cached(include_str!("sqlite/renew_leases.sql"))?;
             held.iter()
                 .try_for_each(|(id, fence)| statement.execute(params![id, fence, milliseconds(length)]).map(drop))
@@ -129,43 +143,38 @@ pub(super) async fn renew(database: &Sqlite, held: Vec<(String, i64)>, length: D
 
 pub(super) async fn record(database: &Sqlite, records: Vec<Record>) -> Result<usize, Error> {
     database
-        .write(move |connection| {
-            let mut written = 0;
+        .write_batch(move |connection| {
+            let (now, mut written) = (now(connection)?, 0);
             for record in &records {
-                written += usize::from(write(connection, record)?);
+                written += usize::from(write(connection, record, now)?);
             }
             Ok(written)
         })
         .await
 }
 
-fn write(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+fn write(connection: &Connection, record: &Record, now: i64) -> rusqlite::Result<bool> {
     let spent = i64::from(record.attempt.is_some());
-    let number: Option<i64> = connection
-        .prepare_cached(include_str!("sqlite/record_outcome.sql"))?
-        .query_row(
-            params![
-                record.delivery,
-                record.fence,
-                record.status.as_str(),
-                spent,
-                1 - spent,
-                record.due_in.map(milliseconds),
-                record.last_error,
-            ],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let Some(number) = number else { return Ok(false) };
+    let recorded = connection.prepare_cached(include_str!("sqlite/record_outcome.sql"))?.execute(params![
+        record.delivery,
+        record.fence,
+        record.status.as_str(),
+        spent,
+        1 - spent,
+        record.due_in.map(milliseconds),
+        record.last_error,
+        now,
+    ])?;
+    if recorded == 0 {
+        return Ok(false);
+    }
     if let Some(event) = &record.raises {
-        insert(connection, event, &Lease::nobody())?;
+        raise(connection, event, now)?;
     }
     if let Some(attempt) = &record.attempt {
         connection.prepare_cached(include_str!("sqlite/insert_attempt.sql"))?.execute(params![
             attempt.id,
-            record.tenant,
             record.delivery,
-            number,
             milliseconds(attempt.duration),
             attempt.response_status,
             attempt.response_headers,

@@ -8,7 +8,7 @@ use platform::{
 use rusqlite::{OptionalExtension, params_from_iter};
 use tokio_postgres::types::ToSql;
 
-use super::{Lease, NewEvent, Store, postgres::raise, sqlite::insert};
+use super::{NewEvent, Store, postgres::raise, sqlite};
 
 /// Every change moves the version on, so that all replicas read it.
 const BUMP: Query = query!("bump_version");
@@ -59,7 +59,7 @@ async fn change_sqlite(
             if changed.is_some()
                 && let Some(event) = &raises
             {
-                insert(connection, event, &Lease::nobody())?;
+                sqlite::raise(connection, event, sqlite::now(connection)?)?;
             }
             Ok(changed.is_some())
         })

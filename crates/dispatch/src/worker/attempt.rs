@@ -23,6 +23,7 @@ use crate::{
     clock,
     delivery::{MessageId, Next, Outcome, Status, decide},
     metrics as names,
+    model::Ordering,
     store::{Claimed, NewAttempt, Record, records::PARKED},
 };
 
@@ -50,7 +51,8 @@ impl Inner {
             Placed::Queued => (),
             Placed::Run(job) => {
                 let inner = Arc::clone(self);
-                self.tasks.spawn("delivery", inner.run(key, job));
+                // Boxed: a large future is moved several times on its way into the runtime.
+                self.tasks.spawn("delivery", Box::pin(inner.run(key, job)));
             }
             Placed::Full(job, wait) => self.write_later(deferred(&job.delivery, wait, None)),
         }
@@ -86,14 +88,18 @@ impl Inner {
             if let Err(error) = self.records.write(record).await {
                 tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
             }
-            if is_soon {
+            if is_soon || self.is_ordered(&key) {
+                // An ordered line has a new head.
                 self.wake.notify_one();
             }
             let may_go_on = !self.tasks.stopping().is_cancelled();
             next = self.lanes.next(&key, may_go_on);
+            self.made_room();
         }
-        // There is room again, and an ordered line may have a new head.
-        self.wake.notify_one();
+    }
+
+    fn is_ordered(&self, LaneKey { tenant, subscription }: &LaneKey) -> bool {
+        self.deps.catalog.endpoint(tenant, subscription).is_some_and(|endpoint| endpoint.ordering == Ordering::Key)
     }
 
     fn write_later(self: &Arc<Self>, record: Record) {

@@ -7,7 +7,13 @@ mod attempt;
 mod health;
 mod lane;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use gate::gate::Gate;
 use platform::{http_client::HttpClient, shutdown::Tasks};
@@ -61,6 +67,8 @@ pub(crate) struct Inner {
     lanes: Lanes,
     tasks: Tasks,
     wake: Notify,
+    /// The poller stopped for want of room: whoever makes room wakes it.
+    is_short_of_room: AtomicBool,
 }
 
 impl Worker {
@@ -71,7 +79,8 @@ impl Worker {
         let renewals =
             Batcher::start(tasks, "renewals", 1000, 1, move |held: Vec<_>| renew(store.clone(), held, length));
         let lanes = Lanes::new(deps.config.max_in_flight);
-        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake: Notify::new() };
+        let (wake, is_short_of_room) = (Notify::new(), AtomicBool::new(false));
+        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake, is_short_of_room };
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());
@@ -123,11 +132,14 @@ impl Worker {
     async fn claim_all(&self) -> Result<Duration, Error> {
         let Inner { deps, lanes, .. } = &*self.inner;
         loop {
-            let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
-            if room == 0 {
-                // A lane that empties wakes us.
-                return Ok(deps.config.poll_interval);
+            if !self.inner.has_room_to_claim() {
+                self.inner.is_short_of_room.store(true, Relaxed);
+                // Room that was made since then has woken nobody.
+                if !self.inner.has_room_to_claim() {
+                    return Ok(deps.config.poll_interval);
+                }
             }
+            let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
             let claimed = deps.store.claim(&deps.lease, room).await?;
             let is_all = claimed.len() < room as usize;
             self.take(claimed);
@@ -197,6 +209,22 @@ impl Worker {
         lanes.drained().await;
         if let Err(error) = deps.store.release(&deps.lease.owner).await {
             tracing::warn!(%error, "Leases were not given back; they end by themselves.");
+        }
+    }
+}
+
+impl Inner {
+    /// A claim costs the same for one as for hundreds, so it waits until it is worth it.
+    fn has_room_to_claim(&self) -> bool {
+        let most = self.deps.config.max_in_flight;
+        self.lanes.room() >= (self.deps.config.batch_size as usize).min(most / 4).max(1)
+    }
+
+    /// A delivery has ended, so there may be room.
+    fn made_room(&self) {
+        if self.is_short_of_room.load(Relaxed) && self.has_room_to_claim() {
+            self.is_short_of_room.store(false, Relaxed);
+            self.wake.notify_one();
         }
     }
 }

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where records go, and for whom. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Straight {
+pub(in crate::command) struct Straight {
     producer: Producer,
     tenant: String,
 }

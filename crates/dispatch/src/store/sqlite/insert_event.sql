@@ -1,5 +1,5 @@
--- A known id inserts nothing; find_event.sql then tells a repeat from a conflict.
-INSERT INTO events (uid, tenant_id, id, type, source, ordering_key, deliver_at, data, hash, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, coalesce(?10, CAST(unixepoch('subsec') * 1000 AS INTEGER)))
+-- A known id inserts nothing; find_event.sql then tells a repeat from a conflict. Whatever else fails undoes the whole batch,
+-- so SQLite need not keep what this statement alone would undo.
+INSERT OR FAIL INTO events (uid, tenant_id, id, type, source, ordering_key, deliver_at, data, hash, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (tenant_id, id) DO NOTHING
-RETURNING created_at

@@ -1,0 +1,101 @@
+//! Tells the other processes that deliveries wait, so that they look at once and not at their next poll.
+//!
+//! On PostgreSQL by `NOTIFY`, after the commit and at most every few milliseconds; SQLite has one process. A lost
+//! announcement costs a poll's wait and nothing else.
+
+use std::{sync::Arc, time::Duration};
+
+use platform::{db::postgres::Postgres, shutdown::Tasks};
+use tokio::sync::Notify;
+
+use crate::{store::Claimed, worker::Worker};
+
+const CHANNEL: &str = "tidegate_due";
+/// What comes within this time is announced together.
+const BREATH: Duration = Duration::from_millis(5);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Whoever may deliver: the worker in this process, if it is one, and those of others. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Workers {
+    pub(crate) here: Option<Worker>,
+    pub(crate) elsewhere: Announcer,
+}
+
+impl Workers {
+    /// May this many fresh deliveries be leased to this process right away?
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.here.as_ref().is_some_and(|worker| worker.has_room(count))
+    }
+
+    /// Fresh deliveries are on disk: those that are leased to this process, and perhaps others that wait for anyone.
+    pub(crate) fn hand_over(&self, leased: Vec<Claimed>, do_others_wait: bool) {
+        if let Some(worker) = &self.here {
+            worker.take(leased);
+            if do_others_wait {
+                worker.wake();
+            }
+        }
+        if do_others_wait {
+            self.elsewhere.announce();
+        }
+    }
+}
+
+/// Cheap to clone. Silent where there is nobody to tell.
+#[derive(Clone, Default)]
+pub(crate) struct Announcer {
+    news: Option<Arc<Notify>>,
+}
+
+impl Announcer {
+    pub(crate) fn start(postgres: Option<Postgres>, tasks: &Tasks) -> Self {
+        let Some(postgres) = postgres else { return Announcer::default() };
+        let news = Arc::new(Notify::new());
+        let (heard, stopping) = (Arc::clone(&news), tasks.stopping().clone());
+        tasks.spawn("announcer", async move {
+            while stopping.run_until_cancelled(heard.notified()).await.is_some() {
+                if let Err(error) = notify(&postgres).await {
+                    tracing::debug!(%error, "Waiting deliveries were not announced; they are found at the next poll.");
+                }
+                tokio::time::sleep(BREATH).await;
+            }
+        });
+        Announcer { news: Some(news) }
+    }
+
+    pub(crate) fn announce(&self) {
+        if let Some(news) = &self.news {
+            news.notify_one();
+        }
+    }
+}
+
+async fn notify(postgres: &Postgres) -> Result<(), platform::db::Error> {
+    Ok(postgres.client().await?.batch_execute(&format!("NOTIFY {CHANNEL}")).await?)
+}
+
+/// Wakes the worker when another process announces something.
+pub(crate) fn listen(postgres: Option<Postgres>, worker: Worker, tasks: &Tasks) {
+    let (Some(postgres), stopping) = (postgres, tasks.stopping().clone()) else { return };
+    tasks.spawn("announcements", async move {
+        let listening = async {
+            loop {
+                if let Err(error) = hear(&postgres, &worker).await {
+                    tracing::debug!(%error, "Announcements are not heard; listening again.");
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        stopping.run_until_cancelled(listening).await;
+    });
+}
+
+async fn hear(postgres: &Postgres, worker: &Worker) -> Result<(), platform::db::Error> {
+    let mut listener = postgres.listen(CHANNEL).await?;
+    loop {
+        // Also once before the first: something may have come while nobody listened.
+        worker.wake();
+        listener.next().await?;
+    }
+}
