@@ -23,7 +23,6 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Entered, Gates, policy::Written, refuser};
-use crate::metrics::GATE_ENTRIES;
 
 /// To be put behind the door.
 pub fn routes() -> OpenApiRouter<Gates> {
@@ -218,11 +217,6 @@ async fn enter(
         Some(_) => return Err(Problem::invalid("on_deny", "a refusal can have the status 200 or 429")),
     };
     let entered = gates.enter(&caller.tenant, &target, body.cost.unwrap_or(1), body.policy.as_ref()).await?;
-    let result = match &entered {
-        Entered::Pass { .. } => "pass",
-        Entered::Refused { refused, .. } => refuser(refused.by),
-    };
-    metrics::counter!(GATE_ENTRIES, "result" => result).increment(1);
     Ok(answer(entered, on_deny))
 }
 

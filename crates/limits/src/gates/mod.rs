@@ -44,7 +44,10 @@ use self::{
     store::{Listed, Store},
 };
 pub use self::{error::Error, http::routes, store::MIGRATIONS};
-use crate::engine::{MOST_KEY_BYTES, Space, name};
+use crate::{
+    engine::{MOST_KEY_BYTES, Space, name},
+    metrics::GATE_ENTRIES,
+};
 
 /// An order by hand ends by itself after at most this long.
 const LONGEST_ORDER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -129,7 +132,13 @@ impl Gates {
             );
         }
         self.inner.roll.note(tenant, target);
-        match self.inner.gate.enter(&key, &policy.joined, cost).await {
+        let entry = self.inner.gate.enter(&key, &policy.joined, cost).await;
+        let result = match &entry {
+            Entry::Pass(_) => "pass",
+            Entry::Refused(refused) => refuser(refused.by),
+        };
+        metrics::counter!(GATE_ENTRIES, "result" => result).increment(1);
+        match entry {
             Entry::Pass(entered) => {
                 let (is_probe, degraded) = (entered.is_probe(), entered.is_degraded());
                 let (rate, lease) = (entered.rate().copied(), policy.lease);

@@ -25,6 +25,8 @@ use super::{
 /// Questions of one connection under way at a time.
 pub(super) const MOST_TOGETHER: usize = 256;
 const USUAL_READ: usize = 16 * 1024;
+/// Answers that wait to be sent. A wrong command is short and its error is not.
+const MOST_ANSWERS: usize = 64 * 1024;
 
 pub(super) struct Connection {
     server: Arc<Server>,
@@ -57,7 +59,11 @@ impl Connection {
         let mut timer = std::pin::pin!(tokio::time::sleep(patience.step));
         loop {
             self.make_room();
-            patience.wait_for(!self.input.is_empty());
+            patience.wait_for(match (self.input.is_empty(), self.session.is_known()) {
+                (false, _) => Wait::Rest,
+                (true, true) => Wait::Command,
+                (true, false) => Wait::Key,
+            });
             let read = loop {
                 tokio::select! {
                     biased;
@@ -75,12 +81,17 @@ impl Connection {
                 return;
             }
             let after = self.turn().await;
-            let sent = timeout(self.server.limits.command_timeout, self.stream.write_all(self.replies.bytes())).await;
-            self.replies.clear();
-            if after == After::Close || !matches!(sent, Ok(Ok(()))) {
+            if !self.send().await || after == After::Close {
                 return;
             }
         }
+    }
+
+    /// Sends what waits to be sent; false if the client does not take it.
+    async fn send(&mut self) -> bool {
+        let sent = timeout(self.server.limits.command_timeout, self.stream.write_all(self.replies.bytes())).await;
+        self.replies.clear();
+        matches!(sent, Ok(Ok(())))
     }
 
     fn make_room(&mut self) {
@@ -107,7 +118,7 @@ impl Connection {
             };
             let after = if self.words.len() == 0 { After::GoOn } else { self.command().await };
             self.input.advance(length);
-            if after == After::Close {
+            if after == After::Close || (self.replies.bytes().len() > MOST_ANSWERS && !self.send().await) {
                 return After::Close;
             }
         }
@@ -178,21 +189,32 @@ fn is_throttle(name: &[u8]) -> bool {
 struct Patience {
     step: Duration,
     idle: Duration,
-    is_waiting_for_rest: bool,
+    waiting_for: Wait,
     until: Instant,
+}
+
+/// What a client is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// The next command.
+    Command,
+    /// The rest of one.
+    Rest,
+    /// To show a key, or to go.
+    Key,
 }
 
 impl Patience {
     fn new(step: Duration, idle: Duration) -> Patience {
-        Patience { step: step.min(idle), idle, is_waiting_for_rest: false, until: Instant::now() + idle }
+        Patience { step: step.min(idle), idle, waiting_for: Wait::Command, until: Instant::now() + idle }
     }
 
     /// Some bytes of a command buy no more time for the rest.
-    fn wait_for(&mut self, is_rest: bool) {
-        if !(is_rest && self.is_waiting_for_rest) {
-            self.until = Instant::now() + if is_rest { self.step } else { self.idle };
+    fn wait_for(&mut self, wait: Wait) {
+        if (wait, self.waiting_for) != (Wait::Rest, Wait::Rest) {
+            self.until = Instant::now() + if wait == Wait::Command { self.idle } else { self.step };
         }
-        self.is_waiting_for_rest = is_rest;
+        self.waiting_for = wait;
     }
 
     /// The timer rang: is it over? If not, it is set again.

@@ -102,7 +102,8 @@ impl Session {
         }
     }
 
-    fn is_known(&self) -> bool {
+    /// Has it shown a key, or does it need none?
+    pub(super) fn is_known(&self) -> bool {
         !matches!(self.standing, Standing::Stranger)
     }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use testkit::{need, wait_until};
 
 use super::{Client, SHOULD_RATE_LIMIT, descriptor, envoy};
-use crate::support::{Connection, SOON, Setup};
+use crate::support::{Call, Connection, SOON, Setup};
 
 #[test]
 fn bytes_that_are_no_message_are_refused_with_a_status() {
@@ -49,6 +49,16 @@ fn nonsense_and_silence_instead_of_http2_end_that_connection_only() {
         strangers.is_empty()
     });
     client.rate_limit(json!({"domain": "edge", "descriptors": [descriptor("generic_key", "login")]}));
+}
+
+/// A browser on this machine runs other people's pages, and dev mode asks for no key.
+#[test]
+fn a_web_pages_post_is_refused_by_its_type() {
+    let tidegate = envoy(Setup::serve());
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/json"] {
+        let call = Call::new("POST", SHOULD_RATE_LIMIT).body(content_type, b"\0\0\0\0\0".to_vec());
+        assert_eq!(call.to(tidegate.grpc_addr()).status, 415);
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Hostile input: an error in the protocol's own form, then the end of that connection only.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use testkit::wait_until;
 
 use super::{Client, Server, command};
-use crate::support::{Call, SOON, Setup};
+use crate::support::{ADMIN_KEY, Call, SOON, Setup};
 
 #[test]
 fn what_is_no_command_is_answered_with_an_error_and_hung_up_on() {
@@ -85,6 +85,30 @@ fn half_a_command_and_silence_are_waited_for_only_so_long() {
         assert_eq!(busy.ask(&["PING"]), "PONG", "a client that speaks stays");
         silent.is_empty() && dripping.is_empty()
     });
+}
+
+/// Each error is a hundred times longer than the command that it answers.
+#[test]
+fn a_flood_of_short_wrong_commands_is_answered_piece_by_piece() {
+    let server = Server::start(Setup::serve());
+    let mut client = server.client();
+    let mut sending = client.0.get_ref().try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || sending.write_all(&b"x\n".repeat(100_000)).unwrap());
+        for number in 0..100_000 {
+            assert!(client.reply().starts_with("-ERR unknown command 'x'"), "{number}");
+        }
+    });
+}
+
+#[test]
+fn a_stranger_is_not_waited_for_as_long_as_a_client() {
+    let server = Server::start(Setup::locked().env("TIDEGATE__SERVER__HEADER_TIMEOUT", "500ms"));
+    let mut stranger = server.client();
+    let mut client = server.client();
+    assert_eq!(client.ask(&["AUTH", ADMIN_KEY]), "OK");
+    wait_until(SOON, "the stranger to be closed", || stranger.is_closed());
+    assert_eq!(client.ask(&["PING"]), "PONG");
 }
 
 /// A web page can post to any port of the machine; its body must not count.
