@@ -95,10 +95,23 @@ async fn apply_lua(redis: &RedisLimiter, key: &Key, policy: &Policy, step: &Step
 }
 
 fn lua_equals_rules(algorithm: Algorithm) {
+    histories_agree(|| policy(algorithm));
+}
+
+/// Edges near the history's beginning, so that it crosses all of them and goes beyond.
+fn calendar() -> impl Strategy<Value = Policy> {
+    let minutes = || prop_oneof![Just(1_u64), 1..120_u64];
+    (1..30_u64, 0..90_u64, minutes(), minutes(), minutes()).prop_map(|(limit, ago, a, b, c)| {
+        let first = START_US / 60_000_000 - ago;
+        Policy::calendar(limit, [first, first + a, first + a + b, first + a + b + c].map(|edge| edge * 60)).unwrap()
+    })
+}
+
+fn histories_agree<S: Strategy<Value = Policy>>(policy: impl Fn() -> S) {
     let server = testkit::need!(testkit::redis());
     let rig = Rig::new(&server);
     let limiter = RedisLimiter::new(&rig.redis, &Tasks::default());
-    let history = (policy(algorithm), policy(algorithm), vec(step(), STEPS));
+    let history = (policy(), policy(), vec(step(), STEPS));
     Rig::histories(HISTORIES, &history, |(first, second, steps)| {
         let (mut state, key, mut now_us) = (State::default(), Rig::fresh_key(), START_US);
         for (index, step) in steps.into_iter().enumerate() {
@@ -136,6 +149,11 @@ fn leaky_bucket_in_lua_equals_the_rules() {
 #[test]
 fn fixed_window_in_lua_equals_the_rules() {
     lua_equals_rules(Algorithm::FixedWindow);
+}
+
+#[test]
+fn calendar_quota_in_lua_equals_the_rules() {
+    histories_agree(calendar);
 }
 
 #[test]

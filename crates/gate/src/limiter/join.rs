@@ -3,7 +3,7 @@
 use super::decision::Decision;
 use super::denied::Version;
 use super::rules::decide::{Report, Wait};
-use super::{Answer, Ask, Limiter, Limits};
+use super::{Ask, Limiter, Limits};
 
 /// A question that is about to be sent.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Limiter {
         let (version, at_us) =
             (self.shared.as_ref().map(|shared| shared.denied.version(&ask.key)), self.clock.now_us());
         let held = self.hold_share(&Limits(std::slice::from_ref(ask)), Wait::AtMost(0), at_us);
-        let is_held = !held.map_err(Answer::into_decision)?.is_empty();
+        let is_held = !held?.is_empty();
         Ok(Asked { version, at_us, is_held })
     }
 

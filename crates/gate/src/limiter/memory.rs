@@ -83,6 +83,22 @@ impl MemoryLimiter {
         })
     }
 
+    /// Changes a state by hand; answers what `f` did, what remains and when it is as if never used.
+    pub(super) fn correct<R>(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        now_us: u64,
+        f: impl FnOnce(&mut State) -> R,
+    ) -> (R, u64, u64) {
+        self.states.update(key, now_us, |state| {
+            let result = f(state);
+            let (remaining, reset_after_us) = (state.remaining(policy, now_us), state.reset_after(policy, now_us));
+            let idle_from_us = if reset_after_us == 0 { 0 } else { now_us + reset_after_us };
+            ((result, remaining, reset_after_us), idle_from_us)
+        })
+    }
+
     /// Follows what Redis decided, so that a fallback starts from where the fleet stands and not from full.
     pub(super) fn follow(&self, key: &Key, policy: &Policy, charged: u64, remaining: u64, now_us: u64) {
         self.states.update(key, now_us, |state| {

@@ -4,9 +4,11 @@
 //! Each process admits its share, limit ÷ live replicas, from where the fleet last stood: together they stay within the
 //! limit and one call per replica; uneven traffic gets less. When an emptied Redis returns, one more burst may pass.
 
+mod calendar;
 mod decision;
 mod denied;
 mod every;
+pub mod hold;
 mod join;
 mod memory;
 mod memory_only;
@@ -204,7 +206,7 @@ impl Limiter {
         }
         let held = match self.hold_share(limits, wait, now_us) {
             Ok(held) => held,
-            Err(spent) => return spent,
+            Err(spent) => return Answer::Fixed(spent),
         };
         let version = shared.denied.version(&asks[0].key);
         let operation = match wait {
@@ -240,7 +242,7 @@ impl Limiter {
 
     /// While traffic returns to Redis, Redis and the shares count beside each other. So a call holds its place in the
     /// share while it asks, and a share that is spent refuses: together they give no more than before.
-    fn hold_share(&self, limits: &Limits<'_>, wait: Wait, now_us: u64) -> Result<Vec<Ask>, Answer> {
+    fn hold_share(&self, limits: &Limits<'_>, wait: Wait, now_us: u64) -> Result<Vec<Ask>, Decision> {
         if !self.fallback.is_returning() || wait == Wait::Peek {
             return Ok(Vec::new());
         }
@@ -255,7 +257,7 @@ impl Limiter {
             return Ok(held);
         }
         report.limit = limits.asks().iter().position(|ask| ask.key == held[report.limit].key).unwrap_or(0);
-        Err(Answer::counted(report, limits, true))
+        Err(Answer::counted(report, limits, true).into_decision())
     }
 
     /// The question is answered: what follows counts by itself.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::calendar::Calendar;
 use crate::Error;
 use crate::clock::micros;
 use crate::fallback::Mode;
@@ -47,6 +48,8 @@ pub struct Policy {
     /// What can pass at once at most.
     pub(super) capacity: u64,
     pub(super) rate: Rate,
+    /// Where the windows of a fixed window begin and end, if not at multiples of its length.
+    pub(super) calendar: Option<Calendar>,
     pub(super) without_redis: Mode,
 }
 
@@ -72,6 +75,14 @@ impl Policy {
     /// `limit` calls per `window`, all of which may come at once.
     pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Policy, Error> {
         Policy::build(algorithm, limit, micros(window), limit, Mode::default())
+    }
+
+    /// A quota: `limit` calls in each window of a calendar, a fixed window whose edges are real days, weeks or months.
+    /// `edges_s` are the beginnings of four windows in a row, in seconds since the Unix epoch; the second one's is now.
+    pub fn calendar(limit: u64, edges_s: [u64; 4]) -> Result<Policy, Error> {
+        let calendar = Calendar::new(edges_s)?;
+        let policy = Policy::build(Algorithm::FixedWindow, limit, calendar.current_us(), limit, Mode::default())?;
+        Ok(Policy { calendar: Some(calendar), ..policy })
     }
 
     /// Lets `burst` calls pass at once instead of `limit`; counts for token bucket, GCRA and leaky bucket.
@@ -114,6 +125,10 @@ impl Policy {
         if replicas == 1 {
             return *self;
         }
+        if self.calendar.is_some() {
+            let limit = (self.limit / replicas).max(1);
+            return Policy { limit, capacity: limit, ..*self };
+        }
         let shared = match self.algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Policy::build(
                 self.algorithm,
@@ -137,6 +152,10 @@ impl Policy {
 
     /// The numbers a script needs: see `rules.lua`.
     pub(super) fn script_args(&self) -> [u64; 4] {
+        if let Some(calendar) = &self.calendar {
+            let [first_s, minutes] = calendar.script_args();
+            return [7, self.limit, first_s, minutes];
+        }
         match self.algorithm {
             Algorithm::Gcra => [1, self.rate.token, self.rate.per_us, self.capacity],
             Algorithm::TokenBucket => [2, self.rate.token, self.rate.per_us, self.capacity],
@@ -149,6 +168,9 @@ impl Policy {
 
     /// The kind in the Redis key: each algorithm stores another shape, so each has its own name.
     pub(crate) fn kind(&self) -> &'static str {
+        if self.calendar.is_some() {
+            return "quota";
+        }
         match self.algorithm {
             Algorithm::SlidingLog => "ratelimit",
             Algorithm::TokenBucket => "bucket",
@@ -175,12 +197,19 @@ impl Policy {
         if algorithm == Algorithm::SlidingLog {
             check_range("limit of a sliding log", limit, MOST_LOGGED)?;
         }
-        let rate = Rate::new(limit, window_us, capacity)?;
-        Ok(Policy { algorithm, limit, window_us, capacity, rate, without_redis: mode })
+        let rate = match algorithm {
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Rate::new(limit, window_us, capacity)?,
+            // Windows count calls and know no rate.
+            Algorithm::SlidingLog | Algorithm::SlidingCounter | Algorithm::FixedWindow => Rate::NONE,
+        };
+        Ok(Policy { algorithm, limit, window_us, capacity, rate, calendar: None, without_redis: mode })
     }
 }
 
 impl Rate {
+    const NONE: Rate =
+        Rate { token: 1, per_us: 1, one: Span { us: 0, fraction: 0 }, full: Span { us: 0, fraction: 0 } };
+
     fn new(limit: u64, window_us: u64, capacity: u64) -> Result<Rate, Error> {
         let divisor = gcd(limit, window_us);
         let (mut token, mut per_us) = (window_us / divisor, limit / divisor);

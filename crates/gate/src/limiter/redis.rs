@@ -24,6 +24,7 @@ macro_rules! limiter_rules {
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/token_bucket.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/leaky_bucket.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/fixed_window.lua")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/calendar.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/sliding_counter.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/sliding_log.lua")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/rules/decide.lua")),
@@ -35,9 +36,14 @@ pub(crate) use limiter_rules;
 /// A batch script of the limiter: its rules, then one operation.
 macro_rules! limiter_script {
     ($operation:literal) => {
-        Script::new(concat!(limiter_rules!(), include_str!($operation), include_str!("../redis/batch.lua")))
+        Script::new(concat!(
+            $crate::limiter::limiter_rules!(),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/", $operation)),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/batch.lua")),
+        ))
     };
 }
+pub(super) use limiter_script;
 
 static CHECK: Script = limiter_script!("check.lua");
 static CHECK_EVERY: Script = limiter_script!("check_every.lua");
@@ -131,12 +137,12 @@ pub(crate) fn push_args(args: &mut Vec<Arg>, policy: &Policy, cost: u64) {
 }
 
 /// `{limit (from 1), wait_us, remaining, reset_after_us}`.
-fn report(reply: Value) -> Result<Report, Error> {
+pub(super) fn report(reply: Value) -> Result<Report, Error> {
     let fields = numbers(reply)?.try_into().map_err(|_| Error::UnexpectedReply)?;
     Report::from_fields(fields)
 }
 
-fn numbers(reply: Value) -> Result<Vec<u64>, Error> {
+pub(super) fn numbers(reply: Value) -> Result<Vec<u64>, Error> {
     let Value::Array(fields) = reply else { return Err(Error::UnexpectedReply) };
     let number = |field| match field {
         Value::Int(value) => u64::try_from(value).map_err(|_| Error::UnexpectedReply),

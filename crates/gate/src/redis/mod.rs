@@ -83,6 +83,16 @@ impl Redis {
         key.redis_name(&self.inner.prefix, kind)
     }
 
+    /// The name of something beside a key, in the same slot.
+    pub(crate) fn name_beside(&self, kind: &str, key: &Key, what: &str) -> String {
+        format!("{}:{what}", self.name(kind, key))
+    }
+
+    /// A key of this installation's own, about no key of a caller's.
+    pub(crate) fn own_name(&self, kind: &str) -> String {
+        format!("{}tg:v1:{kind}", self.inner.prefix)
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         self.inner.is_cluster
     }

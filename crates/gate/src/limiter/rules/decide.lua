@@ -1,7 +1,7 @@
 -- Several limits at once, all or nothing.  Rules: decide.rs.
 -- One limit's arguments: cost, algorithm, and three numbers of its policy (policy.rs `script_args`).
 local ARGS_PER_LIMIT = 5
-local MAKERS = {gcra, token_bucket, leaky_bucket, fixed_window, sliding_counter, sliding_log}
+local MAKERS = {gcra, token_bucket, leaky_bucket, fixed_window, sliding_counter, sliding_log, calendar}
 local made, states, dirty = {}, {}, {}
 
 local function rules_of(algorithm)

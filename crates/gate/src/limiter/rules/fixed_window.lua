@@ -1,13 +1,17 @@
--- Rules: fixed_window.rs.  Policy: {limit, window_us}.
+-- Rules: fixed_window.rs.  Policy: {limit, ..}; what follows says where windows begin and end.
 -- Key: string `count at_us ahead_us`; absent = nothing counted.
-local function fixed_window()
+-- `bounds(p, at)` answers the beginning and the end of the window around a moment.
+local function windows(bounds)
   local rules = {}
 
-  local function start(p, at) return at - at % p[2] end
-
   local function count_at(s, p, at)
-    if start(p, steady_at(s)) == start(p, at) then return s.count end
+    if bounds(p, steady_at(s)) == bounds(p, at) then return s.count end
     return 0
+  end
+
+  local function next_start(p, at)
+    local _, finish = bounds(p, at)
+    return finish
   end
 
   function rules.load(key)
@@ -24,7 +28,7 @@ local function fixed_window()
   function rules.earliest(s, p, cost)
     local at = math.max(steady_at(s), NOW)
     if count_at(s, p, at) + cost <= p[1] then return at end
-    return start(p, at) + p[2]
+    return next_start(p, at)
   end
 
   function rules.charge(s, p, cost, slot)
@@ -40,7 +44,7 @@ local function fixed_window()
   function rules.reset_after(s, p)
     local at = math.max(steady_at(s), NOW)
     if count_at(s, p, at) == 0 then return at - NOW end
-    return start(p, at) + p[2] - NOW
+    return next_start(p, at) - NOW
   end
 
   function rules.refund(s, p, cost)
@@ -49,5 +53,15 @@ local function fixed_window()
     stand_at(s, at)
   end
 
+  function rules.still_counts(p, taken) return bounds(p, taken) == bounds(p, NOW) end
+
   return rules
+end
+
+-- Policy: {limit, window_us}.
+local function fixed_window()
+  return windows(function(p, at)
+    local start = at - at % p[2]
+    return start, start + p[2]
+  end)
 end

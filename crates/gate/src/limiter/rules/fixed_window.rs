@@ -1,4 +1,5 @@
-//! Fixed window: a counter per window. Windows begin at multiples of their length since the Unix epoch.
+//! Fixed window: a counter per window. Windows begin at multiples of their length since the Unix epoch, or at the edges
+//! of a calendar.
 
 use super::super::policy::Policy;
 use super::{Frontier, Rules};
@@ -38,6 +39,10 @@ impl Rules for FixedWindow {
         let count = self.count_at(policy, at_us, now_us).saturating_sub(cost);
         *self = FixedWindow { count, frontier: Frontier::at(at_us, now_us) };
     }
+
+    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
+        start(policy, taken_us) == start(policy, now_us)
+    }
 }
 
 impl FixedWindow {
@@ -47,9 +52,15 @@ impl FixedWindow {
 }
 
 fn start(policy: &Policy, at_us: u64) -> u64 {
-    at_us - at_us % policy.window_us
+    match &policy.calendar {
+        Some(calendar) => calendar.window(at_us).0,
+        None => at_us - at_us % policy.window_us,
+    }
 }
 
 fn next_start(policy: &Policy, at_us: u64) -> u64 {
-    start(policy, at_us) + policy.window_us
+    match &policy.calendar {
+        Some(calendar) => calendar.window(at_us).1,
+        None => start(policy, at_us) + policy.window_us,
+    }
 }

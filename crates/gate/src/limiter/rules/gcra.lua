@@ -77,5 +77,7 @@ local function gcra()
     s.us, s.fraction = minus(us, fraction, p, math.min(cost, p[3]) * p[1])
   end
 
+  function rules.still_counts() return true end
+
   return rules
 end

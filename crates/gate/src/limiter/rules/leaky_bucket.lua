@@ -42,5 +42,7 @@ local function leaky_bucket()
     stand_at(s, at)
   end
 
+  function rules.still_counts() return true end
+
   return rules
 end

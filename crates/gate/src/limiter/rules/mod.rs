@@ -1,7 +1,7 @@
 //! The limiter's rules, and nothing else: no clock, no lock, no I/O. The same functions, by the same names, are in the
 //! `.lua` files beside these, and a test runs both on the same histories.
 //!
-//! Every algorithm answers five questions: `earliest` (when could this cost pass?), `charge` (it passes at that time),
+//! Every algorithm answers these questions: `earliest` (when could this cost pass?), `charge` (it passes at that time),
 //! `remaining`, `reset_after` (until it is as if never used) and `refund`. Check, peek, reserve, several limits at once
 //! and the warm local state are all made from these.
 //!
@@ -57,6 +57,11 @@ trait Rules {
     /// Gives `cost` back, the newest charge first; never more than was charged.
     fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64);
 
+    /// Does what was charged at that time still count? If not, there is nothing to give back.
+    fn still_counts(&self, _policy: &Policy, _taken_us: u64, _now_us: u64) -> bool {
+        true
+    }
+
     /// One limit alone: charges it if the wait is not too long. The same as `decide` for one limit, in one piece.
     #[inline]
     fn decide(&mut self, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -> Report {
@@ -111,6 +116,10 @@ impl State {
     pub(crate) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
         let cost = cost.min(policy.capacity);
         dispatch!(self, policy, |inner| inner.refund(policy, cost, now_us));
+    }
+
+    pub(crate) fn still_counts(&mut self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
+        dispatch!(self, policy, |inner| inner.still_counts(policy, taken_us, now_us))
     }
 
     /// Makes sure that no more than `remaining` can pass now.

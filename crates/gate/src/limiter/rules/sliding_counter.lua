@@ -72,5 +72,7 @@ local function sliding_counter()
     stand_at(s, at)
   end
 
+  function rules.still_counts(p, taken) return math.floor(taken / p[2]) == math.floor(NOW / p[2]) end
+
   return rules
 end

@@ -76,6 +76,11 @@ impl Rules for SlidingCounter {
             frontier: Frontier::at(at_us, now_us),
         };
     }
+
+    /// In the next window a charge counts in part only; nothing is given back then, which is the safe side.
+    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
+        taken_us / policy.window_us == now_us / policy.window_us
+    }
 }
 
 impl SlidingCounter {

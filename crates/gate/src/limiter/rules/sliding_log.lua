@@ -96,5 +96,7 @@ local function sliding_log()
     end
   end
 
+  function rules.still_counts(p, taken) return NOW < taken + p[2] end
+
   return rules
 end

@@ -73,6 +73,10 @@ impl Rules for SlidingLog {
             self.entries.pop_back();
         }
     }
+
+    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
+        now_us < taken_us + policy.window_us
+    }
 }
 
 impl SlidingLog {

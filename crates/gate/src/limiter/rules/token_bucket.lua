@@ -43,5 +43,7 @@ local function token_bucket()
     stand_at(s, at)
   end
 
+  function rules.still_counts() return true end
+
   return rules
 end

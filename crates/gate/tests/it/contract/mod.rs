@@ -2,6 +2,7 @@
 
 mod breaker;
 mod gate;
+mod hold;
 mod limiter;
 mod once;
 mod semaphore;

@@ -1,0 +1,180 @@
+//! Holds in Redis: a key per hold beside the limit's, and one sorted set of when each ends.
+//!
+//! The end is written down before anything is taken. A process that dies in between leaves a line without a hold, which
+//! the next sweep drops; it never leaves a hold without a line.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::super::policy::Policy;
+use super::super::redis::{limiter_script, numbers, push_args, report};
+use super::super::rules::decide::Report;
+use super::{KEPT_US, Outcome, Settlement};
+use crate::limiter::Limiter;
+use crate::redis::{Arg, Batch, Call, Redis, Script};
+use crate::tasks::Tasks;
+use crate::{Error, Holder, Key};
+
+static HOLD: Script = limiter_script!("hold/hold.lua");
+static SETTLE: Script = limiter_script!("hold/settle.lua");
+static NOTE: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("note.lua")));
+static ENDED: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("ended.lua")));
+
+/// The kind in a hold's key, and in the key of all their ends.
+const KIND: &str = "hold";
+const ENDS: &str = "holds";
+/// Ended holds that one sweep takes.
+const MOST_SWEPT: u64 = 500;
+
+/// What to do with a hold: `settle.lua` knows them by these numbers.
+const SETTLES: u64 = 1;
+const EXPIRES: u64 = 2;
+
+#[derive(Clone)]
+pub(super) struct RedisHolds {
+    redis: Redis,
+    hold: Batch,
+    settle: Batch,
+}
+
+/// One hold's keys and policy, as the line of its end carries them.
+struct Place {
+    limit: String,
+    hold: String,
+    policy: [u64; 4],
+    capacity: u64,
+}
+
+impl RedisHolds {
+    pub(super) fn new(redis: &Redis, tasks: &Tasks) -> RedisHolds {
+        let batch = |script| Batch::new(redis.clone(), script, tasks.clone());
+        RedisHolds { redis: redis.clone(), hold: batch(&HOLD), settle: batch(&SETTLE) }
+    }
+
+    pub(super) async fn hold(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        cost: u64,
+        holder: Holder,
+        lasts_us: u64,
+    ) -> Result<Report, Error> {
+        let place = self.place(key, policy, holder);
+        let line = place.to_line();
+        let ends = self.ends();
+        self.redis.run(&NOTE, std::slice::from_ref(&ends), vec![Arg::Int(lasts_us), Arg::Text(line.clone())]).await?;
+        let mut args = Vec::with_capacity(6);
+        push_args(&mut args, policy, cost);
+        args.push(Arg::Int(lasts_us + KEPT_US));
+        let taken = report(self.hold.call(Call { keys: vec![place.limit, place.hold], args }).await?)?;
+        if taken.wait_us > 0 {
+            self.redis.command(redis::cmd("ZREM").arg(&ends).arg(line)).await?;
+        }
+        Ok(taken)
+    }
+
+    pub(super) async fn settle(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        holder: Holder,
+        cost: u64,
+    ) -> Result<Settlement, Error> {
+        let place = self.place(key, policy, holder);
+        self.change(&place, cost, SETTLES).await
+    }
+
+    /// Ends the holds whose time is over. Any number of processes may do so at once.
+    pub(super) async fn sweep(&self) -> Result<usize, Error> {
+        let ends = self.ends();
+        let reply = self.redis.run(&ENDED, std::slice::from_ref(&ends), vec![Arg::Int(MOST_SWEPT)]).await?;
+        let Value::Array(lines) = reply else { return Err(Error::UnexpectedReply) };
+        for line in &lines {
+            let Value::BulkString(line) = line else { return Err(Error::UnexpectedReply) };
+            if let Some(place) = std::str::from_utf8(line).ok().and_then(Place::from_line) {
+                self.change(&place, 0, EXPIRES).await?;
+            }
+            self.redis.command(redis::cmd("ZREM").arg(&ends).arg(line.as_slice())).await?;
+        }
+        Ok(lines.len())
+    }
+
+    /// Something may have been freed: a refusal that is remembered here is asked for again.
+    pub(super) fn denied_forget(&self, limiter: &Limiter, key: &Key) {
+        if let Some(shared) = &limiter.shared {
+            shared.denied.forget(key);
+        }
+    }
+
+    async fn change(&self, place: &Place, cost: u64, what: u64) -> Result<Settlement, Error> {
+        let mut args = vec![Arg::Int(cost)];
+        args.extend(place.policy.map(Arg::Int));
+        args.extend([what, place.capacity, KEPT_US].map(Arg::Int));
+        let keys = vec![place.limit.clone(), place.hold.clone()];
+        let [outcome, cost, remaining, reset_after_us] =
+            numbers(self.settle.call(Call { keys, args }).await?)?.try_into().map_err(|_| Error::UnexpectedReply)?;
+        let outcome = match outcome {
+            0 => Outcome::Unknown,
+            1 => Outcome::Settled,
+            2 => Outcome::Again,
+            3 => Outcome::Late,
+            _ => return Err(Error::UnexpectedReply),
+        };
+        Ok(Settlement { outcome, cost, remaining, reset_after: Duration::from_micros(reset_after_us) })
+    }
+
+    fn place(&self, key: &Key, policy: &Policy, holder: Holder) -> Place {
+        Place {
+            limit: self.redis.name(policy.kind(), key),
+            hold: self.redis.name_beside(KIND, key, &holder.to_string()),
+            policy: policy.script_args(),
+            capacity: policy.capacity(),
+        }
+    }
+
+    fn ends(&self) -> String {
+        self.redis.own_name(ENDS)
+    }
+}
+
+impl Place {
+    /// Numbers first: the names may hold anything.
+    fn to_line(&self) -> String {
+        let [algorithm, a, b, c] = self.policy;
+        let Place { limit, hold, capacity, .. } = self;
+        format!("{algorithm} {a} {b} {c} {capacity} {} {limit}{hold}", limit.len())
+    }
+
+    fn from_line(line: &str) -> Option<Place> {
+        let mut fields = line.splitn(7, ' ');
+        let mut number = || fields.next()?.parse::<u64>().ok();
+        let policy = [number()?, number()?, number()?, number()?];
+        let (capacity, limit_length) = (number()?, number()?);
+        let (limit, hold) = fields.next()?.split_at_checked(usize::try_from(limit_length).ok()?)?;
+        Some(Place { limit: limit.to_owned(), hold: hold.to_owned(), policy, capacity })
+    }
+}
+
+#[cfg(test)]
+impl RedisHolds {
+    /// Its time is over, whatever the clock says.
+    pub(super) async fn expire(&self, key: &Key, policy: &Policy, holder: Holder) -> Result<Settlement, Error> {
+        self.change(&self.place(key, policy, holder), 0, EXPIRES).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_reads_back_what_it_wrote_whatever_the_names_hold() {
+        for limit in ["tg:v1:gcra:{a}", "tg:v1:gcra:{a b\n7 7}", ""] {
+            let place = Place { limit: limit.to_owned(), hold: "x y".to_owned(), policy: [1, 2, 3, 4], capacity: 5 };
+            let read = Place::from_line(&place.to_line()).unwrap();
+            assert_eq!((read.limit, read.hold, read.policy, read.capacity), (place.limit, place.hold, [1, 2, 3, 4], 5));
+        }
+        assert!(Place::from_line("1 2 3 4 5 99 short").is_none());
+    }
+}

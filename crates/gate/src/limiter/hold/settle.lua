@@ -1,0 +1,32 @@
+-- The price of a hold is known (1), or its time is over (2).  Rules: hold/mod.rs `Hold::settle`, `Hold::expire`.
+-- KEYS     the limit's key; the hold's key, see hold.lua
+-- ARGV     see decide.lua, the cost being the price; then 1 or 2, the policy's capacity, how long to know it, in microseconds
+-- Reply    {0} unknown | {1 settled, 2 again, 3 late; the price; remaining, reset_after_us}
+local function operation(k, a)
+  local value = redis.call('GET', KEYS[k + 1])
+  if not value then return {0, 0, 0, 0} end
+  local phase, held, taken = string.match(value, '^(%a+) (%d+) (%d+)$')
+  held, taken = tonumber(held), tonumber(taken)
+  local limit, is_end = limit_at(k, a), ARGV[a + 5] == '2'
+  local function answer(outcome, cost)
+    local rules, state, policy = limit.rules, limit.state, limit.policy
+    return {outcome, cost, rules.remaining(state, policy), rules.reset_after(state, policy)}
+  end
+  if phase == 'settled' then return answer(2, held) end
+  if is_end and phase == 'expired' then return answer(2, 0) end
+
+  local cost, charged = limit.cost, 0
+  if phase == 'open' then charged = held end
+  if cost < charged and limit.rules.still_counts(limit.policy, taken) then
+    limit.rules.refund(limit.state, limit.policy, charged - cost)
+    dirty[limit.key] = limit
+  end
+  if cost > charged then
+    local more = math.min(cost - charged, tonumber(ARGV[a + 6]))
+    limit.rules.charge(limit.state, limit.policy, more, limit.rules.earliest(limit.state, limit.policy, more))
+    dirty[limit.key] = limit
+  end
+  local after = is_end and 'expired' or 'settled'
+  redis.call('SET', KEYS[k + 1], after .. ' ' .. int(cost) .. ' ' .. int(taken), 'PX', ttl_ms(tonumber(ARGV[a + 7])))
+  return answer(phase == 'open' and 1 or 3, cost)
+end
