@@ -25,6 +25,12 @@ pub enum Error {
     SameKeyTwice { key: String },
     #[error("on a Redis cluster keys that are decided together need one hash tag: write them as {{tag}}rest")]
     DifferentSlots,
+    #[error("there is no reservation {id:?}, or it ended long ago")]
+    NoReservation { id: String },
+    #[error("Redis does not answer right now; try again")]
+    RedisUnavailable,
+    #[error("too many reservations are open; settle some, or let them last shorter")]
+    TooManyReservations,
     #[error(transparent)]
     Invalid(#[from] Invalid),
     #[error(transparent)]
@@ -39,6 +45,7 @@ impl From<gate::Error> for Error {
             gate::Error::KeyEmpty => Error::Empty { field: "key" },
             gate::Error::KeyTooLong { bytes } => Error::KeyTooLong { bytes },
             gate::Error::DifferentSlots => Error::DifferentSlots,
+            gate::Error::Overloaded => Error::TooManyReservations,
             other => Error::Gate(other),
         }
     }
@@ -55,6 +62,9 @@ impl Error {
             Error::TooManyTogether { .. } => "too_many_keys",
             Error::SameKeyTwice { .. } => "same_key_twice",
             Error::DifferentSlots => "different_slots",
+            Error::NoReservation { .. } => "no_reservation",
+            Error::RedisUnavailable => "redis_unavailable",
+            Error::TooManyReservations => "too_many_reservations",
             Error::Database(_) => "database_unavailable",
             Error::Gate(_) => "internal",
         }
@@ -68,7 +78,12 @@ impl Error {
             Error::NoCost | Error::AboveCapacity { .. } => Some("cost"),
             Error::UnknownDomain { .. } => Some("domain"),
             Error::TooManyTogether { .. } | Error::SameKeyTwice { .. } | Error::DifferentSlots => Some("checks"),
-            Error::Invalid(_) | Error::Database(_) | Error::Gate(_) => None,
+            Error::NoReservation { .. } => Some("id"),
+            Error::RedisUnavailable
+            | Error::TooManyReservations
+            | Error::Invalid(_)
+            | Error::Database(_)
+            | Error::Gate(_) => None,
         }
     }
 }
@@ -79,7 +94,10 @@ impl From<Error> for Problem {
             Error::Database(error) => return error.into(),
             Error::Invalid(Invalid { key, problem }) => return Problem::invalid(key, problem),
             Error::Gate(_) => return Problem::internal(&error),
-            Error::NoRule { .. } | Error::UnknownDomain { .. } => StatusCode::NOT_FOUND,
+            Error::RedisUnavailable | Error::TooManyReservations => {
+                return Problem::unavailable(error.code(), error.to_string(), 1);
+            }
+            Error::NoRule { .. } | Error::UnknownDomain { .. } | Error::NoReservation { .. } => StatusCode::NOT_FOUND,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
         let detail = match &error {

@@ -25,11 +25,12 @@ mod http;
 mod metrics;
 pub mod resp;
 pub mod rule;
+mod seen;
 mod store;
 
 use std::sync::Arc;
 
-use gate::{Backend, limiter::Limiter};
+use gate::Backend;
 use platform::{db::Database, shutdown::Tasks};
 
 use self::{book::Keeper, store::Store};
@@ -59,7 +60,7 @@ impl Limits {
     /// Reads the rules and follows them; fails if the database does, or a file of rules is wrong.
     pub async fn start(config: &Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
         let Parts { database, shared } = parts;
-        let (store, engine) = (Store::new(database), Engine::new(Limiter::new(&shared), config.envoy_algorithm));
+        let (store, engine) = (Store::new(database), Engine::new(&shared, config.envoy_algorithm, config.log_sample));
         let keeper = Keeper::start(config, store.clone(), engine.clone(), tasks).await?;
         Ok(Limits { inner: Arc::new(Inner { engine, keeper, store, shared }) })
     }

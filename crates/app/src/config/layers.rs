@@ -174,6 +174,7 @@ impl Layers {
         };
         let value = match self.default(key, &source)? {
             Value::Integer(_) => Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?),
+            Value::Float(_) => Value::Float(text.parse().map_err(|_| wrong("a number"))?),
             Value::Boolean(_) => Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?),
             Value::Array(_) => Value::Array(
                 text.split(',')

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU64, sync::Arc};
 
 use futures_util::future::join_all;
-use gate::limiter::{self, Decision, Policy, Verdict};
+use gate::limiter::{self, Decision, Policy};
 
 use super::{Engine, Found, MOST_TOGETHER};
 use crate::{error::Error, rule::Rule};
@@ -53,7 +53,7 @@ impl Engine {
     pub async fn check(&self, tenant: &str, ask: Ask<'_>) -> Result<Answer, Error> {
         let (found, cost) = self.priced(tenant, ask)?;
         let decision = self.inner.limiter.check(&found.key, &found.policy, cost).await;
-        Ok(self.answer(found, decision))
+        Ok(self.answer(tenant, ask.key, found, decision))
     }
 
     /// Could this go ahead? Counts nothing.
@@ -67,9 +67,9 @@ impl Engine {
     /// place, and then nothing is counted.
     pub async fn check_each(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Wrong> {
         let all = self.priced_all(tenant, asks)?;
-        let each = all.into_iter().map(async |(found, cost)| {
+        let each = all.into_iter().zip(asks).map(async |((found, cost), ask)| {
             let decision = self.inner.limiter.check(&found.key, &found.policy, cost).await;
-            self.answer(found, decision)
+            self.answer(tenant, ask.key, found, decision)
         });
         Ok(join_all(each).await)
     }
@@ -95,7 +95,7 @@ impl Engine {
             decided = self.inner.limiter.check_every(&together).await.map_err(Error::from)?.into_iter();
         }
         let mut answers = Vec::with_capacity(all.len());
-        for (found, cost) in all {
+        for ((found, cost), ask) in all.into_iter().zip(asks) {
             let decision = match found.rule.is_shadow {
                 false => decided.next(),
                 true => None,
@@ -104,7 +104,7 @@ impl Engine {
                 Some(decision) => decision,
                 None => self.inner.limiter.check(&found.key, &found.policy, cost).await,
             };
-            answers.push(self.answer(found, decision));
+            answers.push(self.answer(tenant, ask.key, found, decision));
         }
         Ok(answers)
     }
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     /// The rule of a key and what this call costs, if it can ever pass.
-    fn priced(&self, tenant: &str, ask: Ask<'_>) -> Result<(Found, NonZeroU64), Error> {
+    pub(super) fn priced(&self, tenant: &str, ask: Ask<'_>) -> Result<(Found, NonZeroU64), Error> {
         let found = self.find(tenant, ask.key)?;
         let cost = match ask.cost {
             Some(cost) => NonZeroU64::new(cost).ok_or(Error::NoCost)?,
@@ -139,8 +139,22 @@ impl Engine {
         Ok((found, cost))
     }
 
-    fn answer(&self, found: Found, decision: Decision) -> Answer {
-        debug_assert_ne!(decision.verdict, Verdict::Never, "a cost above the capacity is refused before");
-        Answer { rule: found.rule, policy: found.policy, decision }
+    /// Words a decision, and notes it.
+    pub(super) fn answer(&self, tenant: &str, key: &str, found: Found, decision: Decision) -> Answer {
+        let answer = Answer { rule: found.rule, policy: found.policy, decision };
+        self.inner.seen.note(tenant, key, &answer);
+        if self.inner.log_sample > 0.0 && fastrand::f64() < self.inner.log_sample {
+            tracing::info!(
+                tenant,
+                key,
+                rule = &*answer.rule.name,
+                allowed = answer.is_allowed(),
+                shadow_denied = answer.is_shadow_denied(),
+                remaining = decision.remaining,
+                degraded = decision.degraded,
+                "Decided over a limit."
+            );
+        }
+        answer
     }
 }

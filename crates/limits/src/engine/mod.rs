@@ -6,6 +6,7 @@
 mod check;
 mod descriptors;
 mod key;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +14,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use gate::{
-    Clock, Key,
-    limiter::{Decision, Limiter, Policy},
+    Backend, Clock, Key,
+    limiter::{Decision, Limiter, Policy, hold::Holds},
 };
 
 pub(crate) use self::descriptors::envoy_rate;
@@ -22,11 +23,13 @@ pub use self::{
     check::{Answer, Ask, Wrong},
     descriptors::{Limited, Standing},
     key::{MOST_KEY_BYTES, Space, name},
+    reserve::Reserved,
 };
 use crate::{
     envoy::Domains,
     error::Error,
     rule::{Algorithm, Rule, RuleSet},
+    seen::Seen,
 };
 
 /// Limits that one call may decide all-or-nothing.
@@ -59,16 +62,21 @@ pub struct Engine {
 
 struct Inner {
     limiter: Limiter,
+    holds: Holds,
     book: ArcSwap<Book>,
+    seen: Seen,
     envoy_algorithm: Algorithm,
+    log_sample: f64,
     clock: Clock,
 }
 
 impl Engine {
-    /// Without rules; [`Engine::replace`] brings them.
-    pub fn new(limiter: Limiter, envoy_algorithm: Algorithm) -> Self {
-        let (book, clock) = (ArcSwap::default(), Clock::System);
-        Engine { inner: Arc::new(Inner { limiter, book, envoy_algorithm, clock }) }
+    /// Without rules; [`Engine::replace`] brings them. Needs a Tokio runtime: reservations end in the background.
+    pub fn new(backend: &Backend, envoy_algorithm: Algorithm, log_sample: f64) -> Self {
+        let limiter = Limiter::new(backend);
+        let holds = Holds::new(backend, &limiter);
+        let (book, seen, clock) = (ArcSwap::default(), Seen::default(), Clock::System);
+        Engine { inner: Arc::new(Inner { limiter, holds, book, seen, envoy_algorithm, log_sample, clock }) }
     }
 
     /// The rules that hold now.
@@ -96,6 +104,10 @@ impl Engine {
             Some(cost) => self.inner.limiter.check(key, policy, cost).await,
             None => self.inner.limiter.peek(key, policy, std::num::NonZeroU64::MIN).await,
         }
+    }
+
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.inner.seen
     }
 
     /// The limiter of the gate under this engine.

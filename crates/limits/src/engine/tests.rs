@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use gate::{Backend, limiter::Limiter};
+use gate::Backend;
 
 use super::*;
 use crate::rule::{Algorithm, Source, Written};
 
 fn engine() -> Engine {
-    Engine::new(Limiter::new(&Backend::memory()), Algorithm::FixedWindow)
+    Engine::new(&Backend::memory(), Algorithm::FixedWindow, 0.0)
 }
 
 fn rules(source: Source, all: &[(&str, u64)]) -> Arc<RuleSet> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-use crate::engine::Answer;
+use crate::engine::{Answer, Reserved};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -51,6 +51,12 @@ pub(super) struct CheckOut {
 
 /// The text of one decision.
 pub(super) fn write_body(out: &mut BytesMut, answer: &Answer) {
+    write_fields(out, answer);
+    out.extend_from_slice(b"}");
+}
+
+/// The same, still open.
+fn write_fields(out: &mut BytesMut, answer: &Answer) {
     let Answer { rule, decision, .. } = answer;
     let is_allowed = answer.is_allowed();
     out.extend_from_slice(if is_allowed { b"{\"allowed\":true,\"limit\":" } else { b"{\"allowed\":false,\"limit\":" });
@@ -67,13 +73,30 @@ pub(super) fn write_body(out: &mut BytesMut, answer: &Answer) {
     if answer.is_shadow_denied() {
         out.extend_from_slice(b",\"shadow_denied\":true");
     }
-    out.extend_from_slice(b"}");
 }
 
 /// One decision with its headers; `denied` is the status of a refusal.
 pub(super) fn respond(answer: &Answer, denied: StatusCode) -> Response {
     let mut out = BytesMut::with_capacity(512);
     write_body(&mut out, answer);
+    with_headers(out, answer, denied)
+}
+
+/// The same for a reservation, with its id.
+pub(super) fn respond_reserved(reserved: &Reserved, lasts: Duration, denied: StatusCode) -> Response {
+    let mut out = BytesMut::with_capacity(640);
+    write_fields(&mut out, &reserved.answer);
+    if let Some(id) = &reserved.id {
+        out.extend_from_slice(b",\"id\":\"");
+        out.extend_from_slice(id.as_bytes());
+        out.extend_from_slice(b"\",\"expires_in_ms\":");
+        write_number(&mut out, milliseconds(lasts));
+    }
+    out.extend_from_slice(b"}");
+    with_headers(out, &reserved.answer, denied)
+}
+
+fn with_headers(mut out: BytesMut, answer: &Answer, denied: StatusCode) -> Response {
     let body = out.split().freeze();
     let is_allowed = answer.is_allowed();
     let mut response = Response::new(Body::from(body));

@@ -69,7 +69,7 @@ pub(super) struct CheckQuery {
 }
 
 impl CheckQuery {
-    fn denied(&self) -> Result<StatusCode, Problem> {
+    pub(super) fn denied(&self) -> Result<StatusCode, Problem> {
         match self.on_deny.as_deref() {
             None | Some("200") => Ok(StatusCode::OK),
             Some("429") => Ok(StatusCode::TOO_MANY_REQUESTS),
@@ -156,7 +156,7 @@ pub(super) async fn reset(
 }
 
 /// The body without a copy; what is wrong with it is found by reading it again, slowly.
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).or_else(|_| parse_json(body))
 }
 

@@ -2,6 +2,8 @@
 
 mod answer;
 mod check;
+mod keys;
+mod reserve;
 mod rules;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -14,7 +16,11 @@ pub fn routes() -> OpenApiRouter<Limits> {
         .routes(routes!(check::check))
         .routes(routes!(check::check_batch))
         .routes(routes!(check::peek))
+        .routes(routes!(reserve::reserve))
+        .routes(routes!(reserve::settle))
         .routes(routes!(check::reset))
+        .routes(routes!(keys::list))
+        .routes(routes!(keys::explain))
         .routes(routes!(rules::create, rules::list))
         .routes(routes!(rules::get, rules::put, rules::delete))
 }

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use crate::{
     Limits,
     error::Error,
-    rule::{Source, Written},
+    rule::{Algorithm, Source, Written},
     store::RuleRow,
 };
 
@@ -58,7 +58,7 @@ pub(super) async fn create(
         Some(id) => id::check(&id).map_err(|problem| Problem::invalid("id", problem))?.to_owned(),
         None => id::new("rul"),
     };
-    check(&written)?;
+    check(&mut written)?;
     check_room(&limits, &caller)?;
     let row = limits.store().create_rule(&caller.tenant, &id, &written).await?.ok_or_else(|| {
         Problem::conflict("rule_exists", format!("there is a rule {id:?}: choose another id, or PUT it")).field("id")
@@ -118,7 +118,7 @@ pub(super) async fn put(
     if written.id.take().is_some_and(|own| own != id) {
         return Err(Problem::invalid("id", format!("the path says {id:?}: leave the id out, or say the same")));
     }
-    check(&written)?;
+    check(&mut written)?;
     let (tenant, seen) = (&*caller.tenant, seen_version(&headers)?);
     let only_makes = headers.contains_key(header::IF_NONE_MATCH);
     let replaced = match only_makes {
@@ -155,8 +155,12 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn check(written: &Written) -> Result<(), Problem> {
-    written.check("".into(), Source::Api).map(drop).map_err(|wrong| Error::from(wrong).into())
+/// Checks it, and says what it leaves unsaid.
+fn check(written: &mut Written) -> Result<(), Problem> {
+    written.check("".into(), Source::Api).map_err(Error::from)?;
+    let counts_by = if written.calendar.is_some() { Algorithm::FixedWindow } else { Algorithm::default() };
+    written.algorithm.get_or_insert(counts_by);
+    Ok(())
 }
 
 fn check_room(limits: &Limits, caller: &Caller) -> Result<(), Problem> {

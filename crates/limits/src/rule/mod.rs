@@ -3,17 +3,25 @@
 //! [`Written`] is a rule as people write it, in a file or in a request. [`Rule`] is the same, checked and ready: a policy
 //! of the gate for every key it speaks for. [`RuleSet`] finds the rule of a key.
 
+mod calendar;
 mod pattern;
 mod set;
 #[cfg(test)]
 mod tests;
 mod written;
 
-use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
+use std::{
+    collections::HashMap,
+    num::NonZeroU64,
+    sync::{Arc, OnceLock},
+};
 
 use gate::limiter::Policy;
 
+use crate::seen::Meters;
+
 pub use self::{
+    calendar::{Calendar, Every},
     pattern::Pattern,
     set::RuleSet,
     written::{Algorithm, Fallback, Override, Written},
@@ -42,14 +50,39 @@ pub struct Rule {
     pub cost: NonZeroU64,
     /// Counts and reports, but refuses nobody.
     pub is_shadow: bool,
-    policy: Policy,
-    overrides: HashMap<Box<str>, Policy>,
+    plan: Plan,
+    overrides: HashMap<Box<str>, Plan>,
+    /// Where its decisions are counted; found at the first.
+    pub(crate) meters: OnceLock<Meters>,
+}
+
+/// How a key is counted: always alike, or as the calendar stands.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Fixed(Policy),
+    Quota(calendar::Quota),
+}
+
+impl Plan {
+    fn policy(&self, now_us: u64) -> Policy {
+        match self {
+            Plan::Fixed(policy) => *policy,
+            Plan::Quota(quota) => quota.policy(now_us),
+        }
+    }
+
+    fn capacity(&self) -> u64 {
+        match self {
+            Plan::Fixed(policy) => policy.capacity(),
+            Plan::Quota(quota) => quota.limit(),
+        }
+    }
 }
 
 impl Rule {
     /// How this key is counted now. The time matters to calendar quotas.
-    pub fn policy(&self, key: &str, _now_us: u64) -> Policy {
-        self.overrides.get(key).copied().unwrap_or(self.policy)
+    pub fn policy(&self, key: &str, now_us: u64) -> Policy {
+        self.overrides.get(key).unwrap_or(&self.plan).policy(now_us)
     }
 
     /// Does this very key have numbers of its own?

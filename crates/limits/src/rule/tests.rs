@@ -11,9 +11,10 @@ fn written(key: &str) -> Written {
     Written {
         id: None,
         key: key.to_owned(),
-        algorithm: Algorithm::Gcra,
+        algorithm: None,
         limit: 10,
-        window: Span(Duration::from_secs(1)),
+        window: Some(Span(Duration::from_secs(1))),
+        calendar: None,
         burst: None,
         cost: None,
         shadow: false,
@@ -62,7 +63,7 @@ fn a_wrong_rule_is_told_its_field() {
     assert_eq!(field(&|rule| rule.key = "*".repeat(9)), "key");
     assert_eq!(field(&|rule| rule.limit = 0), "limit");
     assert_eq!(field(&|rule| rule.limit = u64::MAX), "limit");
-    assert_eq!(field(&|rule| rule.window = Span(Duration::ZERO)), "window");
+    assert_eq!(field(&|rule| rule.window = Some(Span(Duration::ZERO))), "window");
     assert_eq!(field(&|rule| rule.burst = Some(0)), "burst");
     assert_eq!(field(&|rule| rule.cost = Some(0)), "cost");
     assert_eq!(field(&|rule| rule.cost = Some(11)), "cost");
@@ -71,10 +72,16 @@ fn a_wrong_rule_is_told_its_field() {
     let foreign = Override { limit: 1, ..own };
     assert_eq!(field(&|rule| rule.overrides = [("b".into(), foreign)].into()), "overrides.b");
     let window = |rule: &mut Written| {
-        rule.algorithm = Algorithm::FixedWindow;
+        rule.algorithm = Some(Algorithm::FixedWindow);
         rule.burst = Some(3);
     };
     assert_eq!(field(&window), "burst");
+    assert_eq!(field(&|rule| rule.window = None), "window");
+    let month = Calendar { every: Every::Month, time_zone: "Mars/Olympus".to_owned() };
+    let on_mars = |rule: &mut Written| (rule.window, rule.calendar) = (None, Some(month.clone()));
+    assert_eq!(field(&on_mars), "calendar.time_zone");
+    let twice = |rule: &mut Written| rule.calendar = Some(month.clone());
+    assert_eq!(field(&twice), "window");
 }
 
 const MOST: usize = crate::engine::MOST_KEY_BYTES;

@@ -1,13 +1,17 @@
 //! Rules as people write them, and what is wrong with them.
 
-use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU64,
+    sync::{Arc, OnceLock},
+};
 
 use gate::{fallback::Mode, limiter};
 use platform::config::{Invalid, Span};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Pattern, Rule, Source};
+use super::{Calendar, Pattern, Plan, Rule, Source};
 use crate::engine::MOST_KEY_BYTES;
 
 /// Keys with numbers of their own, in one rule.
@@ -75,13 +79,19 @@ pub struct Written {
     /// The key itself, or a pattern: `*` stands for any run of characters. Every key that fits is counted by itself.
     #[schema(example = "login:*")]
     pub key: String,
-    #[serde(default)]
-    pub algorithm: Algorithm,
+    /// `gcra` if absent; a calendar counts by `fixed_window`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<Algorithm>,
     /// So many per window.
     #[schema(example = 100, minimum = 1)]
     pub limit: u64,
-    #[schema(value_type = String, example = "1m")]
-    pub window: Span,
+    /// Needed, unless there is a calendar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "1m")]
+    pub window: Option<Span>,
+    /// Instead of a window: a real day, week or month somewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<Calendar>,
     /// What may pass at once (token bucket, GCRA, leaky bucket); the limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -120,11 +130,11 @@ impl Written {
             return Err(Invalid::new("key", format!("a pattern may have at most {MOST_STARS} stars")));
         }
         let pattern = Pattern::new(&self.key);
-        let policy = self.policy("", self.limit, self.window, self.burst)?;
+        let plan = self.plan("", self.limit, self.window, self.burst)?;
         let cost = NonZeroU64::new(self.cost.unwrap_or(1))
             .ok_or_else(|| Invalid::new("cost", "a call costs at least 1; to ask without paying, peek"))?;
-        if cost.get() > policy.capacity() {
-            let problem = format!("a cost of {cost} can never pass: at most {} pass at once", policy.capacity());
+        if cost.get() > plan.capacity() {
+            let problem = format!("a cost of {cost} can never pass: at most {} pass at once", plan.capacity());
             return Err(Invalid::new("cost", problem));
         }
         if self.overrides.len() > MOST_OVERRIDES {
@@ -136,8 +146,8 @@ impl Written {
                 let problem = format!("{key:?} does not fit {:?}, so this rule never speaks for it", self.key);
                 return Err(Invalid::new(field.trim_end_matches('.'), problem));
             }
-            let burst = own.burst.or(self.burst);
-            Ok((key.as_str().into(), self.policy(&field, own.limit, own.window.unwrap_or(self.window), burst)?))
+            let (window, burst) = (own.window.or(self.window), own.burst.or(self.burst));
+            Ok((key.as_str().into(), self.plan(&field, own.limit, window, burst)?))
         });
         let overrides = overrides.collect::<Result<_, _>>()?;
         Ok(Rule {
@@ -148,13 +158,38 @@ impl Written {
             pattern,
             cost,
             is_shadow: self.shadow,
-            policy,
+            plan,
             overrides,
+            meters: OnceLock::new(),
         })
     }
 
-    fn policy(&self, field: &str, limit: u64, window: Span, burst: Option<u64>) -> Result<limiter::Policy, Invalid> {
-        policy(self.algorithm, limit, window, burst, field).map(|policy| policy.without_redis(self.fallback.into()))
+    /// How keys are counted with these numbers; `field` stands before the name of the field that is wrong.
+    fn plan(&self, field: &str, limit: u64, window: Option<Span>, burst: Option<u64>) -> Result<Plan, Invalid> {
+        let invalid = |name: &str, problem: String| Invalid::new(format!("{field}{name}"), problem);
+        let wrong = |name: &'static str| move |error: gate::Error| invalid(name, error.to_string());
+        let mode = self.fallback.into();
+        if let Some(calendar) = &self.calendar {
+            if window.is_some() {
+                return Err(invalid("window", "a calendar has its own: leave the window out".to_owned()));
+            }
+            if burst.is_some() {
+                return Err(invalid("burst", "a calendar counts its limit and has no burst".to_owned()));
+            }
+            if self.algorithm.is_some_and(|algorithm| algorithm != Algorithm::FixedWindow) {
+                return Err(invalid("algorithm", "a calendar counts by fixed_window: leave it out".to_owned()));
+            }
+            return calendar.plan(limit, mode, field);
+        }
+        let window = window.ok_or_else(|| invalid("window", "a window is needed, such as \"1m\"".to_owned()))?.0;
+        let name = if window.is_zero() { "window" } else { "limit" };
+        let algorithm = self.algorithm.unwrap_or_default();
+        let policy = limiter::Policy::new(algorithm.into(), limit, window).map_err(wrong(name))?;
+        let policy = match burst {
+            Some(burst) => policy.burst(burst).map_err(wrong("burst"))?,
+            None => policy,
+        };
+        Ok(Plan::Fixed(policy.without_redis(mode)))
     }
 }
 
@@ -171,24 +206,6 @@ fn quoted(name: &str) -> Box<str> {
     }
     quoted.push('"');
     quoted.into()
-}
-
-/// A policy of the gate; `field` stands before the name of the field that is wrong.
-fn policy(
-    algorithm: Algorithm,
-    limit: u64,
-    window: Span,
-    burst: Option<u64>,
-    field: &str,
-) -> Result<limiter::Policy, Invalid> {
-    let wrong =
-        |name: &'static str| move |error: gate::Error| Invalid::new(format!("{field}{name}"), error.to_string());
-    let name = if window.0.is_zero() { "window" } else { "limit" };
-    let policy = limiter::Policy::new(algorithm.into(), limit, window.0).map_err(wrong(name))?;
-    match burst {
-        Some(burst) => policy.burst(burst).map_err(wrong("burst")),
-        None => Ok(policy),
-    }
 }
 
 /// A key that can be counted.

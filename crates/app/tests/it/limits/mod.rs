@@ -3,6 +3,8 @@
 mod answers;
 mod bad_input;
 mod files;
+mod keys;
+mod reserve;
 mod rules;
 
 use std::net::SocketAddr;

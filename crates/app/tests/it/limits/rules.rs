@@ -81,6 +81,14 @@ fn a_wrong_rule_is_told_its_field() {
         (json!({"key": "a", "limit": 1, "window": "1s", "fallback": "maybe"}), "fallback"),
         (json!({"key": "a", "limit": 1, "window": "1s", "limt": 2}), "limt"),
         (json!({"key": "a*", "limit": 1, "window": "1s", "overrides": {"b": {"limit": 1}}}), "overrides.b"),
+        (json!({"key": "a", "limit": 1}), "window"),
+        (
+            json!({"key": "a", "limit": 1, "calendar": {"every": "month", "time_zone": "Mars/Olympus"}}),
+            "calendar.time_zone",
+        ),
+        (json!({"key": "a", "limit": 1, "calendar": {"every": "fortnight"}}), "calendar.every"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "calendar": {"every": "day"}}), "window"),
+        (json!({"key": "a", "limit": 1, "algorithm": "gcra", "calendar": {"every": "day"}}), "algorithm"),
         (json!({"id": "No Name", "key": "a", "limit": 1, "window": "1s"}), "id"),
     ];
     for (rule, field) in cases {
@@ -131,4 +139,22 @@ fn a_tenants_rules_and_counters_are_its_own() {
         .expect(201);
     let own = Call::post("/v1/limits/check", json!({"key": "k"})).admin().to(addr).expect(200);
     assert_eq!(own["allowed"], true, "acme's count is not mine");
+}
+
+#[test]
+fn a_calendar_quota_counts_to_the_end_of_the_day_there() {
+    let tidegate = Setup::serve().start();
+    let addr = tidegate.addr();
+    for zone in ["UTC", "Asia/Kolkata", "America/New_York"] {
+        let quota = json!({"key": format!("{zone}:*"), "limit": 2, "calendar": {"every": "day", "time_zone": zone}});
+        let made = call(addr, "/v1/limits/rules", quota).expect(201);
+        assert_eq!((&made["algorithm"], &made["calendar"]["time_zone"]), (&json!("fixed_window"), &json!(zone)));
+        let key = format!("{zone}:1");
+        let allowed = [(); 3].map(|()| check(addr, &key)["allowed"].as_bool().unwrap());
+        let refused = check(addr, &key);
+        let day_ms = 86_400_000;
+        assert!(refused["reset_after_ms"].as_u64().unwrap() <= day_ms + 3_600_000, "{refused}");
+        // Midnight may pass between the checks; then one more is allowed.
+        assert!(allowed.starts_with(&[true, true]), "{allowed:?}");
+    }
 }

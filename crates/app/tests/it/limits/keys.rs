@@ -1,0 +1,90 @@
+//! Who was limited, and by which rule.
+
+use serde_json::json;
+
+use super::{call, check, with_rules};
+use crate::support::{Call, Setup};
+
+const RULES: &str = r#"
+[[rule]]
+id = "everything"
+key = "*"
+limit = 1000
+window = "1h"
+
+[[rule]]
+id = "users"
+key = "user:*"
+algorithm = "sliding_counter"
+limit = 2
+window = "1h"
+
+[rule.overrides]
+"user:vip" = { limit = 50 }
+
+[[rule]]
+id = "seven"
+key = "user:7"
+limit = 5
+window = "1m"
+"#;
+
+#[test]
+fn the_keys_that_were_refused_most_come_first() {
+    let tidegate = with_rules(RULES);
+    let addr = tidegate.addr();
+    for (key, times) in [("user:a", 7), ("user:b", 4), ("quiet", 9)] {
+        for _ in 0..times {
+            check(addr, key);
+        }
+    }
+    let denied = Call::get("/v1/limits/keys").to(addr).expect(200);
+    assert_eq!(
+        denied["data"],
+        json!([{"key": "user:a", "count": 5, "error": 0}, {"key": "user:b", "count": 2, "error": 0}])
+    );
+    let checked = Call::get("/v1/limits/keys?sort=checked&limit=1").to(addr).expect(200);
+    assert_eq!(checked["data"], json!([{"key": "quiet", "count": 9, "error": 0}]));
+    Call::get("/v1/limits/keys?limit=0").to(addr).expect_problem(422, "invalid_field");
+    let metrics = Call::get("/metrics").to(tidegate.ops_addr()).body;
+    assert!(metrics.contains(r#"tidegate_limits_rule_decisions_total{rule="users",result="denied"} 7"#), "{metrics}");
+    assert!(!metrics.contains("user:a"), "a key is no label");
+}
+
+#[test]
+fn an_explanation_names_the_rule_that_speaks_and_why_the_others_do_not() {
+    let tidegate = with_rules(RULES);
+    let addr = tidegate.addr();
+    let explain = |key: &str| call(addr, "/v1/limits/explain", json!({"key": key})).expect(200);
+    let seven = explain("user:7");
+    assert_eq!((&seven["rule"]["id"], &seven["rule"]["algorithm"]), (&json!("seven"), &json!("gcra")), "{seven}");
+    let others: Vec<&str> = seven["others"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(others, ["users", "everything"]);
+    assert!(seven["others"][0]["why_not"].as_str().unwrap().contains("exact"), "{seven}");
+    assert!(explain("user:8")["others"][0]["why_not"].as_str().unwrap().contains("longer beginning"));
+    let vip = explain("user:vip");
+    assert_eq!((&vip["rule"]["overridden"], &vip["rule"]["limit"]), (&json!(true), &json!(50)), "{vip}");
+    call(addr, "/v1/limits/rules", json!({"id": "own", "key": "*", "limit": 1, "window": "1s"})).expect(201);
+    let own = explain("user:7");
+    assert_eq!((&own["rule"]["id"], &own["rule"]["source"]), (&json!("own"), &json!("api")), "{own}");
+    assert!(own["others"][0]["why_not"].as_str().unwrap().contains("own rule"), "{own}");
+    call(addr, "/v1/limits/explain", json!({"key": ""})).expect_problem(422, "invalid_field");
+}
+
+#[test]
+fn without_a_rule_an_explanation_says_so() {
+    let tidegate = Setup::serve().start();
+    let nothing = call(tidegate.addr(), "/v1/limits/explain", json!({"key": "k"})).expect(200);
+    assert_eq!(nothing, json!({"key": "k", "others": []}));
+}
+
+#[test]
+fn a_sample_of_the_decisions_is_in_the_log() {
+    let tidegate = Setup::serve()
+        .file("rules.toml", RULES)
+        .env("TIDEGATE__LIMITS__RULES_FILE", "rules.toml")
+        .env("TIDEGATE__LIMITS__LOG_SAMPLE", "1.0")
+        .start();
+    check(tidegate.addr(), "user:logged");
+    testkit::wait_until(crate::support::SOON, "the log to say it", || tidegate.output().contains("user:logged"));
+}

@@ -1,0 +1,164 @@
+//! Who was limited: counters per rule, the keys that were checked and refused most, and a sample of decisions in the log.
+//!
+//! All of it is bounded: so many rules have a counter of their own, so many keys per tenant are remembered. Keys are kept
+//! by the space-saving rule: a full table gives the place of its smallest count to the newcomer, who inherits that count
+//! as its possible error. Whoever makes up more than one part in [`MOST_KEYS`] of the traffic is always in the table.
+
+use std::{collections::HashMap, sync::Arc};
+
+use metrics::Counter;
+use parking_lot::Mutex;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    engine::Answer,
+    metrics::{KEYS_UNSEEN, RULE_DECISIONS},
+    rule::Rule,
+};
+
+/// Rules with a counter of their own; the others share one.
+const MOST_NAMES: usize = 200;
+/// Keys that are remembered, per tenant and order.
+const MOST_KEYS: usize = 256;
+/// Tenants whose keys are remembered.
+const MOST_TENANTS: usize = 1_000;
+
+/// One rule's counters.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    allowed: Counter,
+    denied: Counter,
+    shadow_denied: Counter,
+}
+
+/// A key and how often it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Count {
+    #[schema(example = "login:203.0.113.7")]
+    pub(crate) key: String,
+    /// How often it was checked or refused, by this replica, since it started.
+    pub(crate) count: u64,
+    /// The count may be too high by so much.
+    pub(crate) error: u64,
+}
+
+/// What this replica has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    names: Mutex<Vec<Arc<str>>>,
+    tenants: Mutex<HashMap<Arc<str>, Arc<Mutex<Tables>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    checked: Table,
+    denied: Table,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    counts: HashMap<Box<str>, (u64, u64)>,
+}
+
+impl Seen {
+    pub(crate) fn note(&self, tenant: &str, key: &str, answer: &Answer) {
+        let meters = answer.rule.meters.get_or_init(|| self.meters(&answer.rule));
+        let is_refused = !answer.decision.is_allowed();
+        let counter = match (is_refused, answer.rule.is_shadow) {
+            (false, _) => &meters.allowed,
+            (true, false) => &meters.denied,
+            (true, true) => &meters.shadow_denied,
+        };
+        counter.increment(1);
+        let Some(tables) = self.tables(tenant) else { return };
+        // A statistic is not worth waiting for.
+        let Some(mut tables) = tables.try_lock() else {
+            metrics::counter!(KEYS_UNSEEN).increment(1);
+            return;
+        };
+        tables.checked.count(key);
+        if is_refused {
+            tables.denied.count(key);
+        }
+    }
+
+    /// The keys that came most, the most frequent first.
+    pub(crate) fn top(&self, tenant: &str, by_denied: bool, limit: usize) -> Vec<Count> {
+        let Some(tables) = self.tenants.lock().get(tenant).cloned() else { return Vec::new() };
+        let tables = tables.lock();
+        let table = if by_denied { &tables.denied } else { &tables.checked };
+        table.top(limit)
+    }
+
+    fn tables(&self, tenant: &str) -> Option<Arc<Mutex<Tables>>> {
+        let mut tenants = self.tenants.lock();
+        if let Some(tables) = tenants.get(tenant) {
+            return Some(Arc::clone(tables));
+        }
+        if tenants.len() >= MOST_TENANTS {
+            return None;
+        }
+        Some(Arc::clone(tenants.entry(tenant.into()).or_default()))
+    }
+
+    fn meters(&self, rule: &Rule) -> Meters {
+        let mut names = self.names.lock();
+        let has_own = names.contains(&rule.name) || names.len() < MOST_NAMES;
+        if has_own && !names.contains(&rule.name) {
+            names.push(Arc::clone(&rule.name));
+        }
+        let name = if has_own { rule.name.as_ref().to_owned() } else { "other".to_owned() };
+        let counter =
+            |result: &'static str| metrics::counter!(RULE_DECISIONS, "rule" => name.clone(), "result" => result);
+        Meters { allowed: counter("allowed"), denied: counter("denied"), shadow_denied: counter("shadow_denied") }
+    }
+}
+
+impl Table {
+    fn count(&mut self, key: &str) {
+        if let Some((count, _)) = self.counts.get_mut(key) {
+            *count += 1;
+            return;
+        }
+        let mut inherited = 0;
+        if self.counts.len() >= MOST_KEYS
+            && let Some((smallest, count)) =
+                self.counts.iter().min_by_key(|(_, (count, _))| *count).map(|(key, (count, _))| (key.clone(), *count))
+        {
+            self.counts.remove(&smallest);
+            inherited = count;
+        }
+        self.counts.insert(key.into(), (inherited + 1, inherited));
+    }
+
+    fn top(&self, limit: usize) -> Vec<Count> {
+        let mut all = Vec::with_capacity(self.counts.len());
+        for (key, (count, error)) in &self.counts {
+            all.push(Count { key: key.as_ref().to_owned(), count: *count, error: *error });
+        }
+        all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
+        all.truncate(limit);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_keys_stay_however_many_others_pass_by() {
+        let mut table = Table::default();
+        for round in 0..20_000 {
+            table.count(&format!("once-{round}"));
+            if round % 10 == 0 {
+                table.count("often");
+            }
+        }
+        assert_eq!(table.counts.len(), MOST_KEYS);
+        let top = table.top(MOST_KEYS);
+        let often = top.iter().find(|count| count.key == "often").expect("a tenth of the traffic is kept");
+        assert!(often.count >= 2_000 && often.count - often.error <= 2_000, "{often:?}");
+    }
+}
