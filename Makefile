@@ -47,4 +47,4 @@ down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
 bench: ## Print the tables of docs/performance.md, measured here
 	@scripts/install build test
 	@cargo build --release -p tidegate
-	@cargo run --quiet -p testkit --bin servers -- with -- sh -c 'REDIS_URL=redis://$$TESTKIT_REDIS exec cargo run --quiet --release -p tidegate -- bench gate'
+	@cargo run --quiet -p testkit --bin servers -- with -- sh -c 'REDIS_URL=redis://$$TESTKIT_REDIS cargo run --quiet --release -p tidegate -- bench gate && exec cargo run --quiet --release -p tidegate -- bench limits'

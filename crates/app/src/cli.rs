@@ -146,6 +146,15 @@ Examples:
   make bench                                                   starts a Redis of its own
   REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench gate      yours")]
     Gate(Source),
+    /// Limits over HTTP: memory against a bare handler, Redis against its bare script, and what was admitted too much or too
+    /// little
+    ///
+    /// Client and server share this machine and this process. Use a release build, and a Redis that serves nothing else.
+    #[command(after_help = "\
+Examples:
+  make bench                                                   starts a Redis of its own
+  REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench limits    yours")]
+    Limits(Source),
     /// Dispatch: from intake to receiver, each part beside its bare limit
     ///
     /// Starts processes of its own, and a sink. Without a database it measures one process on SQLite; with DATABASE_URL

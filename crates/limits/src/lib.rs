@@ -13,6 +13,8 @@
 //! | [`grpc`] | Envoy's rate-limit service, and our own for checks and gates |
 //! | [`resp`] | `THROTTLE` over Redis' protocol |
 
+#[cfg(feature = "bench")]
+pub mod bench;
 mod book;
 pub mod config;
 pub mod engine;

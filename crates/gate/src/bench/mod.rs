@@ -11,7 +11,8 @@ mod table;
 use std::io::{self, Write};
 use std::time::Duration;
 
-pub use self::table::Row;
+pub use self::shared::bare_checks;
+pub use self::table::{Row, write_head};
 
 use crate::Error;
 

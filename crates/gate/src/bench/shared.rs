@@ -47,6 +47,41 @@ pub(super) async fn measure(url: &str, options: &Options) -> Result<Vec<Row>, Be
     Ok(rows)
 }
 
+/// Checks per second of the bare script, in pipelines of `depth` commands, two under way at a time: the server's own rate
+/// over this many keys. The best of several turns.
+pub async fn bare_checks(
+    url: &str,
+    depth: usize,
+    keys: &[Key],
+    turn: Duration,
+    turns: usize,
+) -> Result<f64, BenchError> {
+    let prefix = format!("bench-{}:", Holder::random());
+    let backend = Backend::redis_with(
+        Config { prefix, ..Config::new(url) },
+        fallback::Config { deadline: Duration::from_secs(5), ..fallback::Config::default() },
+        Clock::System,
+    )?;
+    wait_for_connection(&backend).await?;
+    let bare = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    let (limiter, policy) = (Limiter::new(&backend), plain(1_000_000));
+    // The first call loads the script, so that the bare side may use its hash.
+    limiter.check(&keys[0], &policy, NonZeroU64::MIN).await;
+    let mut all = Vec::new();
+    for _ in 0..turns {
+        let one = crowd(2, turn, bare.clone(), |mut bare, n| {
+            let mut pipeline = redis::pipe();
+            for m in 0..depth as u64 {
+                pipeline.add_command(limiter.bare_check(&keys[scatter(n * depth as u64 + m) % keys.len()], &policy));
+            }
+            async move { bare.send_packed_commands(&pipeline, 0, depth).await.is_ok() }
+        });
+        all.push(one.await);
+    }
+    backend.shutdown().await;
+    Ok(best(all).per_second() * depth as f64)
+}
+
 async fn wait_for_connection(backend: &Backend) -> Result<(), Error> {
     for _ in 0..500 {
         if backend.connection() == Some(Status::Connected) {

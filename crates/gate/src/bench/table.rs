@@ -18,13 +18,15 @@ pub struct Row {
     pub over_under: Option<(f64, f64)>,
 }
 
-pub(super) fn write_head(out: &mut (dyn Write + Send)) -> io::Result<()> {
+/// The names of the columns.
+pub fn write_head(out: &mut (dyn Write + Send)) -> io::Result<()> {
     writeln!(out, "| what | figure | against | times | p50 | p99 | over | under |")?;
     writeln!(out, "| --- | --- | --- | --- | --- | --- | --- | --- |")
 }
 
 impl Row {
-    pub(super) fn write(&self, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    /// Writes it as a line of the table.
+    pub fn write(&self, out: &mut (dyn Write + Send)) -> io::Result<()> {
         let (against, times) = match &self.against {
             Some((against, times)) => (against.as_str(), format!("{times:.2}")),
             None => ("", String::new()),

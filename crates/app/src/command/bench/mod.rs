@@ -12,11 +12,13 @@ use anyhow::Context;
 use crate::{
     cli::{Bench, Source},
     config::Config,
+    serve,
 };
 
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Gate(source) => gate(source).await,
+        Bench::Limits(source) => limits(source).await,
         Bench::Dispatch(arguments) => dispatch::run(arguments).await,
     }
 }
@@ -25,5 +27,13 @@ async fn gate(source: &Source) -> anyhow::Result<()> {
     let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
     let options = gate::bench::Options { redis_url, ..gate::bench::Options::default() };
     gate::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
+    Ok(())
+}
+
+async fn limits(source: &Source) -> anyhow::Result<()> {
+    let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
+    let options = limits::bench::Options { redis_url, ..limits::bench::Options::default() };
+    serve::allow_many_files();
+    limits::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
     Ok(())
 }
