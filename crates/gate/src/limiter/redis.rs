@@ -38,18 +38,18 @@ macro_rules! limiter_script {
     ($operation:literal) => {
         Script::new(concat!(
             $crate::limiter::limiter_rules!(),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/limiter/", $operation)),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), $operation)),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/batch.lua")),
         ))
     };
 }
 pub(super) use limiter_script;
 
-static CHECK: Script = limiter_script!("check.lua");
-static CHECK_EVERY: Script = limiter_script!("check_every.lua");
-static PEEK: Script = limiter_script!("peek.lua");
-static RESERVE: Script = limiter_script!("reserve.lua");
-static REFUND: Script = limiter_script!("refund.lua");
+static CHECK: Script = limiter_script!("/src/limiter/check.lua");
+static CHECK_EVERY: Script = limiter_script!("/src/limiter/check_every.lua");
+static PEEK: Script = limiter_script!("/src/limiter/peek.lua");
+static RESERVE: Script = limiter_script!("/src/limiter/reserve.lua");
+static REFUND: Script = limiter_script!("/src/limiter/refund.lua");
 
 #[derive(Clone)]
 pub(super) struct RedisLimiter {

@@ -16,8 +16,8 @@ use crate::redis::{Arg, Batch, Call, Redis, Script};
 use crate::tasks::Tasks;
 use crate::{Error, Holder, Key};
 
-static HOLD: Script = limiter_script!("hold/hold.lua");
-static SETTLE: Script = limiter_script!("hold/settle.lua");
+static HOLD: Script = limiter_script!("/src/limiter/hold/hold.lua");
+static SETTLE: Script = limiter_script!("/src/limiter/hold/settle.lua");
 static NOTE: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("note.lua")));
 static ENDED: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("ended.lua")));
 
