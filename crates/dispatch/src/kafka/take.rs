@@ -6,11 +6,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use futures_util::future::BoxFuture;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::record::{Decoded, Incoming, Rejection};
+use super::record::{Decoded, Incoming, Rejection, TRACE_HEADER};
 use crate::{
     announce::Workers,
     catalog::Catalog,
@@ -103,6 +104,7 @@ impl Taking {
     }
 
     fn event(&self, record: &Incoming) -> Result<NewEvent, Rejection> {
+        let _span = follow(record).map(tracing::Span::entered);
         let Decoded { tenant, event } = record.decode(self.max_event)?;
         let prepared = self.intake.prepare(&tenant, event, None);
         let mut event = prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
@@ -208,6 +210,15 @@ impl Taking {
         }
         true
     }
+}
+
+/// A part of the trace that the event was sent in, if it was.
+fn follow(record: &Incoming) -> Option<tracing::Span> {
+    let parent = HeaderValue::from_bytes(record.header(TRACE_HEADER)?).ok()?;
+    let span = tracing::info_span!("take in", partition = record.partition, offset = record.offset);
+    let headers = HeaderMap::from_iter([(HeaderName::from_static(TRACE_HEADER), parent)]);
+    platform::telemetry::follow(&span, &headers);
+    Some(span)
 }
 
 /// Waits, longer each time; false if it is told to give up meanwhile.

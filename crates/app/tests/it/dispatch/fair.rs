@@ -82,6 +82,14 @@ fn a_destination_that_hangs_costs_the_others_nothing_on_sqlite() {
     assert_is_fair(p99);
 }
 
+#[cfg(feature = "kafka")]
+#[test]
+fn a_destination_that_hangs_costs_the_others_nothing_on_kafka() {
+    let p99 = run(&need!(Backend::kafka()), || ());
+    println!("p99 alone, and beside a destination that hangs: {p99:?}");
+    assert_is_fair(p99);
+}
+
 #[test]
 fn a_destination_that_hangs_costs_the_others_nothing_on_postgres() {
     let postgres = need!(testkit::postgres());
