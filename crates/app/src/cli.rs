@@ -146,10 +146,11 @@ Examples:
   make bench                                                   starts a Redis of its own
   REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench gate      yours")]
     Gate(Source),
-    /// Limits over HTTP: memory against a bare handler, Redis against its bare script, and what was admitted too much or too
-    /// little
+    /// Limits over HTTP, gRPC and RESP: memory against bare handlers and throttlecrab-server, Redis against its bare script,
+    /// and what was admitted too much or too little
     ///
-    /// Client and server share this machine and this process. Use a release build, and a Redis that serves nothing else.
+    /// Client and server share this machine. Starts throttlecrab-server where it is installed (cargo install
+    /// throttlecrab-server; THROTTLECRAB says where it lies). Use a release build, and a Redis that serves nothing else.
     #[command(after_help = "\
 Examples:
   make bench                                                   starts a Redis of its own
@@ -165,6 +166,17 @@ Examples:
   tidegate bench dispatch
   DATABASE_URL=postgres://… REDIS_URL=redis://… tidegate bench dispatch --subscriptions 10000")]
     Dispatch(BenchDispatch),
+    /// The handler that `bench limits` compares itself to: same bytes, no decision
+    #[command(hide = true)]
+    Bare { addr: std::net::SocketAddr },
+}
+
+/// throttlecrab-server, where `THROTTLECRAB` or the path says it is.
+#[cfg(feature = "bench")]
+pub(crate) fn throttlecrab() -> PathBuf {
+    #[expect(clippy::disallowed_methods, reason = "this is where the environment enters the command line")]
+    let named = std::env::var_os("THROTTLECRAB");
+    named.filter(|path| !path.is_empty()).map_or_else(|| PathBuf::from("throttlecrab-server"), PathBuf::from)
 }
 
 #[cfg(feature = "bench")]

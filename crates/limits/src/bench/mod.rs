@@ -1,10 +1,13 @@
 //! The table of `tidegate bench limits`: what a check over HTTP costs beside a handler that decides nothing, what it costs
 //! on Redis beside the bare script, and beside each speed what was admitted too much or too little.
 //!
+//! `peers` has the rest of the table: the binary as users run it, over every protocol, beside throttlecrab-server.
+//!
 //! Client and server share the machine, the process and its runtime; both sides of a comparison run in turns, and the
 //! best turn of each counts. Only ratios mean something elsewhere.
 
 mod client;
+pub mod peers;
 mod server;
 
 use std::{io, io::Write, time::Duration};

@@ -17,6 +17,12 @@ mod proto;
 mod rls;
 mod status;
 
+/// The messages, for clients of our own.
+#[cfg(feature = "bench")]
+pub(crate) mod wire {
+    pub(crate) use super::proto::{envoy, tidegate};
+}
+
 use std::time::Duration;
 
 use ::metrics::Counter;

@@ -1,0 +1,159 @@
+//! gRPC, 64 calls in flight: beside the bare tonic handler, beside throttlecrab-server, and on Redis beside the bare script.
+
+use std::net::SocketAddr;
+
+use gate::bench::Row;
+use tonic::{
+    Request,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    BenchError, Options, bare_script,
+    load::{Load, Round, Side, key},
+    servers::{Bare, Ours, Throttlecrab},
+};
+use crate::grpc::wire::{
+    envoy::{
+        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+        service::ratelimit::v3::{
+            RateLimitRequest, rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
+        },
+    },
+    tidegate::limits::v1::{CheckRequest, limits_client::LimitsClient},
+};
+
+const IN_FLIGHT: usize = 64;
+const CONNECTIONS: usize = 8;
+/// Envoy ratelimit on Redis, 64 in flight, measured on two cores with its client beside it.
+const ENVOY_RATELIMIT: f64 = 13_200.0;
+
+/// Calls go out over few connections, as a proxy's do.
+async fn channels(addr: SocketAddr) -> Result<Vec<Channel>, BenchError> {
+    let endpoint = Endpoint::from_shared(format!("http://{addr}"))?.tcp_nodelay(true);
+    let mut channels = Vec::with_capacity(CONNECTIONS);
+    for _ in 0..CONNECTIONS {
+        channels.push(endpoint.connect().await?);
+    }
+    Ok((0..IN_FLIGHT).map(|n| channels[n % CONNECTIONS].clone()).collect())
+}
+
+struct Envoy(RateLimitServiceClient<Channel>);
+
+impl Load for Envoy {
+    async fn round(&mut self, number: u64) -> Result<Round, BenchError> {
+        let entry = Entry { key: "user".to_owned(), value: format!("user-{:07}", key(number)) };
+        let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+        let request = RateLimitRequest { domain: "bench".to_owned(), descriptors: vec![descriptor], hits_addend: 1 };
+        let answer = self.0.should_rate_limit(request).await?.into_inner();
+        Ok(Round { asked: 1, admitted: u64::from(answer.overall_code() == Code::Ok) })
+    }
+}
+
+/// Our own check: a key and a rule, as small as the peer's question.
+struct Check(LimitsClient<Channel>);
+
+impl Load for Check {
+    async fn round(&mut self, number: u64) -> Result<Round, BenchError> {
+        let request = CheckRequest { key: format!("user-{:07}", key(number)), ..CheckRequest::default() };
+        let answer = self.0.check(request).await?.into_inner();
+        Ok(Round { asked: 1, admitted: u64::from(answer.allowed) })
+    }
+}
+
+/// throttlecrab-server's own protocol, as its documentation describes it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ThrottleRequest {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(int32, tag = "2")]
+    max_burst: i32,
+    #[prost(int32, tag = "3")]
+    count_per_period: i32,
+    #[prost(int32, tag = "4")]
+    period: i32,
+    #[prost(int32, tag = "5")]
+    quantity: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ThrottleResponse {
+    #[prost(bool, tag = "1")]
+    allowed: bool,
+}
+
+struct Throttle(Grpc<Channel>);
+
+impl Load for Throttle {
+    async fn round(&mut self, number: u64) -> Result<Round, BenchError> {
+        let request = ThrottleRequest {
+            key: format!("user-{:07}", key(number)),
+            max_burst: 1_000_000,
+            count_per_period: 1_000_000,
+            period: 1,
+            quantity: 1,
+        };
+        self.0.ready().await?;
+        let path = PathAndQuery::from_static("/throttlecrab.RateLimiter/Throttle");
+        let codec = ProstCodec::<ThrottleRequest, ThrottleResponse>::default();
+        let answer = self.0.unary(Request::new(request), path, codec).await?.into_inner();
+        Ok(Round { asked: 1, admitted: u64::from(answer.allowed) })
+    }
+}
+
+async fn envoys(addr: SocketAddr) -> Result<Side<Envoy>, BenchError> {
+    Ok(Side::new(
+        channels(addr).await?.into_iter().map(|channel| Envoy(RateLimitServiceClient::new(channel))).collect(),
+    ))
+}
+
+pub(super) async fn measure(
+    options: &Options,
+    ours: &Ours,
+    bare: &Bare,
+    peer: Option<&Throttlecrab>,
+) -> Result<Vec<Row>, BenchError> {
+    let (mut our_side, mut bare_side) = (envoys(ours.grpc).await?, envoys(bare.grpc).await?);
+    let checks = channels(ours.grpc).await?.into_iter().map(|channel| Check(LimitsClient::new(channel)));
+    let mut check_side = Side::new(checks.collect());
+    let mut peer_side = match peer {
+        Some(peer) => {
+            let clients = channels(peer.grpc).await?.into_iter().map(|channel| Throttle(Grpc::new(channel)));
+            Some(Side::new(clients.collect()))
+        }
+        None => None,
+    };
+    for _ in 0..options.turns {
+        bare_side.turn(options.turn).await?;
+        our_side.turn(options.turn).await?;
+        check_side.turn(options.turn).await?;
+        if let Some(peer) = &mut peer_side {
+            peer.turn(options.turn).await?;
+        }
+    }
+    let name = |what: &str| format!("{what}, gRPC in memory, {IN_FLIGHT} in flight");
+    let mut rows = vec![
+        bare_side.best.row(&name("bare tonic handler of ShouldRateLimit"), None),
+        our_side.best.row(&name("tidegate ShouldRateLimit"), Some(("bare tonic handler", bare_side.best.per_second()))),
+    ];
+    rows.extend(peer_side.as_ref().map(|peer| peer.best.row(&name("throttlecrab Throttle"), None)));
+    let per_second = peer_side.as_ref().map(|peer| ("throttlecrab", peer.best.per_second()));
+    rows.push(check_side.best.row(&name("tidegate Check"), per_second));
+    Ok(rows)
+}
+
+pub(super) async fn measure_shared(options: &Options, ours: &Ours, url: &str) -> Result<Vec<Row>, BenchError> {
+    let most = bare_script(url, IN_FLIGHT, options).await?;
+    let mut our_side = envoys(ours.grpc).await?;
+    for _ in 0..options.turns {
+        our_side.turn(options.turn).await?;
+    }
+    let what = format!("tidegate gRPC on Redis, {IN_FLIGHT} in flight");
+    Ok(vec![
+        our_side.best.row(&what, Some(("Envoy ratelimit, 13,200/s as measured before", ENVOY_RATELIMIT))),
+        our_side.best.row(&what, Some(("bare script, pipelined", most))),
+    ])
+}

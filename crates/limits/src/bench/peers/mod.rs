@@ -1,0 +1,98 @@
+//! The service as users run it, over each protocol, beside throttlecrab-server, and beside a bare gRPC handler.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`servers`] | ours, throttlecrab-server and the bare handler, each a process of its own |
+//! | [`load`] | closed loops over connections that stay open |
+//! | [`resp`], [`grpc`], [`http`] | a client and the rows of each protocol |
+//! | [`bare`] | the bare handler |
+//!
+//! Everything that is compared runs in one run, in many short turns in turn, and the best turn of each side counts: that is fair
+//! to both on a machine with other work. Servers and client share the machine. Only ratios mean something elsewhere.
+
+mod bare;
+mod grpc;
+mod http;
+mod load;
+mod resp;
+mod servers;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+pub use self::bare::serve as serve_bare;
+use self::servers::{Bare, Ours, Throttlecrab};
+use gate::{
+    Key,
+    bench::{BenchError as GateError, Row, bare_checks},
+};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This binary.
+    pub program: PathBuf,
+    /// throttlecrab-server; its rows are left out where it cannot be started.
+    pub throttlecrab: PathBuf,
+    /// Without it only memory is measured.
+    pub redis_url: Option<String>,
+    /// Time per measured turn.
+    pub turn: Duration,
+    /// Turns of each side.
+    pub turns: usize,
+}
+
+/// Why a bench could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error("{0} did not start")]
+    NotStarted(&'static str),
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    #[error("a limit is refused")]
+    Limit(#[from] gate::Error),
+    #[error("a call failed")]
+    Grpc(#[from] tonic::Status),
+    #[error("a server could not be reached")]
+    Transport(#[from] tonic::transport::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Measures, and writes its rows below a table's head.
+pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<Vec<Row>, BenchError> {
+    let ours = Ours::start(&options.program, None).await?;
+    let bare = Bare::start(&options.program).await?;
+    let peer = Throttlecrab::start(&options.throttlecrab).await;
+    let mut rows = Vec::new();
+    let mut add = |measured: Vec<Row>| -> Result<(), BenchError> {
+        for row in measured {
+            row.write(out)?;
+            rows.push(row);
+        }
+        Ok(())
+    };
+    add(resp::measure(options, &ours, peer.as_ref()).await?)?;
+    add(grpc::measure(options, &ours, &bare, peer.as_ref()).await?)?;
+    add(http::measure(options, &ours, peer.as_ref()).await?)?;
+    let has_peer = peer.is_some();
+    drop((ours, bare, peer));
+    if let Some(url) = &options.redis_url {
+        let shared = Ours::start(&options.program, Some(url)).await?;
+        add(grpc::measure_shared(options, &shared, url).await?)?;
+        add(resp::measure_shared(options, &shared, url).await?)?;
+    }
+    if !has_peer {
+        writeln!(out, "\nthrottlecrab-server is not here, so its rows are missing: cargo install throttlecrab-server")?;
+    }
+    Ok(rows)
+}
+
+/// What Redis does when the limiter's script is sent bare, in pipelines so deep.
+async fn bare_script(url: &str, depth: usize, options: &Options) -> Result<f64, BenchError> {
+    let keys = (0..load::KEYS).map(|n| Key::new(format!("user-{n:07}"))).collect::<Result<Vec<_>, _>>()?;
+    Ok(bare_checks(url, depth, &keys, options.turn, options.turns).await?)
+}

@@ -1,0 +1,154 @@
+//! `THROTTLE` over RESP, pipelined and not, beside throttlecrab-server; and one hot key.
+
+use std::{io, io::Write as _, net::SocketAddr, time::Duration};
+
+use bytes::BytesMut;
+use gate::bench::Row;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{
+    BenchError, Options, bare_script,
+    load::{Load, Round, Side, key, turn},
+    servers::{Ours, Throttlecrab},
+};
+
+const CONNECTIONS: usize = 50;
+const PIPELINED: u64 = 16;
+const HOT_PER_SECOND: u64 = 1_000;
+
+pub(super) struct Client {
+    stream: TcpStream,
+    pipelined: u64,
+    hot: bool,
+    /// How an answer begins that lets the call pass: redis-cell says whether it is limited, throttlecrab whether it is allowed.
+    passes: &'static [u8],
+    request: Vec<u8>,
+    answers: BytesMut,
+}
+
+impl Client {
+    async fn connect(addr: SocketAddr, pipelined: u64, hot: bool) -> io::Result<Client> {
+        let stream = TcpStream::connect(addr).await?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream, pipelined, hot, passes: b":0", request: Vec::new(), answers: BytesMut::new() })
+    }
+
+    async fn many(addr: SocketAddr, pipelined: u64) -> io::Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(CONNECTIONS);
+        for _ in 0..CONNECTIONS {
+            clients.push(Client::connect(addr, pipelined, false).await?);
+        }
+        Ok(clients)
+    }
+
+    async fn many_of_throttlecrab(addr: SocketAddr, pipelined: u64) -> io::Result<Vec<Client>> {
+        let clients = Client::many(addr, pipelined).await?;
+        Ok(clients.into_iter().map(|client| Client { passes: b":1", ..client }).collect())
+    }
+
+    fn write(&mut self, number: u64) -> io::Result<()> {
+        self.request.clear();
+        for n in 0..self.pipelined {
+            if self.hot {
+                let per_second = HOT_PER_SECOND.to_string();
+                let burst = (HOT_PER_SECOND - 1).to_string();
+                write!(
+                    self.request,
+                    "*5\r\n$8\r\nTHROTTLE\r\n$3\r\nhot\r\n${}\r\n{burst}\r\n${}\r\n{per_second}\r\n$1\r\n1\r\n",
+                    burst.len(),
+                    per_second.len()
+                )?;
+                continue;
+            }
+            let key = key(number + n);
+            write!(
+                self.request,
+                "*5\r\n$8\r\nTHROTTLE\r\n$12\r\nuser-{key:07}\r\n$7\r\n1000000\r\n$7\r\n1000000\r\n$1\r\n1\r\n"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Load for Client {
+    async fn round(&mut self, number: u64) -> Result<Round, BenchError> {
+        self.write(number)?;
+        self.stream.write_all(&self.request).await?;
+        self.answers.clear();
+        // An answer is an array of five integers: six lines, the second of which says whether it was refused.
+        let (mut lines, mut read, mut admitted) = (0, 0, 0);
+        while lines < self.pipelined * 6 {
+            if self.stream.read_buf(&mut self.answers).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            while let Some(end) = self.answers[read..].iter().position(|byte| *byte == b'\n') {
+                admitted += u64::from(lines % 6 == 1 && self.answers[read..].starts_with(self.passes));
+                lines += 1;
+                read += end + 1;
+            }
+        }
+        Ok(Round { asked: self.pipelined, admitted })
+    }
+}
+
+pub(super) async fn measure(
+    options: &Options,
+    ours: &Ours,
+    peer: Option<&Throttlecrab>,
+) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    for pipelined in [PIPELINED, 1] {
+        let mut our_side = Side::new(Client::many(ours.resp, pipelined).await?);
+        let mut peer_side = match peer {
+            Some(peer) => Some(Side::new(Client::many_of_throttlecrab(peer.resp, pipelined).await?)),
+            None => None,
+        };
+        for _ in 0..options.turns {
+            if let Some(peer) = &mut peer_side {
+                peer.turn(options.turn).await?;
+            }
+            our_side.turn(options.turn).await?;
+        }
+        let how = if pipelined == 1 { "one at a time".to_owned() } else { format!("{pipelined} pipelined") };
+        let name = |who: &str| format!("{who} RESP in memory, {how}, {CONNECTIONS} connections");
+        let per_second = peer_side.as_ref().map(|peer| ("throttlecrab", peer.best.per_second()));
+        rows.extend(peer_side.as_ref().map(|peer| peer.best.row(&name("throttlecrab"), None)));
+        rows.push(our_side.best.row(&name("tidegate"), per_second));
+    }
+    rows.push(hot_key(options, ours.resp, "in memory").await?);
+    Ok(rows)
+}
+
+/// On Redis, beside what Redis does when the same script is sent bare.
+pub(super) async fn measure_shared(options: &Options, ours: &Ours, url: &str) -> Result<Vec<Row>, BenchError> {
+    let most = bare_script(url, 128, options).await?;
+    let mut our_side = Side::new(Client::many(ours.resp, PIPELINED).await?);
+    for _ in 0..options.turns {
+        our_side.turn(options.turn).await?;
+    }
+    let what = format!("tidegate RESP on Redis, {PIPELINED} pipelined, {CONNECTIONS} connections");
+    Ok(vec![
+        our_side.best.row(&what, Some(("bare script, pipelined", most))),
+        hot_key(options, ours.resp, "on Redis").await?,
+    ])
+}
+
+/// One key, far above its limit: what passes is what the limit says.
+async fn hot_key(options: &Options, addr: SocketAddr, place: &str) -> Result<Row, BenchError> {
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(Client::connect(addr, PIPELINED, true).await?);
+    }
+    let (_, turn) = turn(clients, options.turn.max(Duration::from_secs(2))).await?;
+    let owed = HOT_PER_SECOND as f64 * turn.elapsed.as_secs_f64();
+    let bound = owed + HOT_PER_SECOND as f64;
+    let admitted = turn.admitted as f64;
+    let over_under = (((admitted - bound) / bound * 100.0).max(0.0), ((owed - admitted) / owed * 100.0).max(0.0));
+    Ok(Row {
+        over_under: Some(over_under),
+        ..turn.row(&format!("tidegate RESP {place}, one hot key far above its limit"), None)
+    })
+}
