@@ -25,6 +25,7 @@ use crate::{
 pub(super) struct KeysQuery {
     /// By how often they were refused, or checked.
     #[serde(default)]
+    #[param(inline)]
     sort: Sort,
     /// How many to return, 1 to 256.
     #[param(default = 50, minimum = 1, maximum = 256)]
