@@ -19,7 +19,7 @@ pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Le
     order.sort_by(|a, b| (&a.tenant, &a.id).cmp(&(&b.tenant, &b.id)));
     order.dedup_by(|later, first| later.tenant == first.tenant && later.id == first.id);
 
-    let mut client = database.client().await?;
+    let mut client = database.batch_client().await?;
     let transaction = client.transaction().await?;
     let fresh = insert_events(&transaction, &order).await?;
     let deliveries = order.iter().filter(|event| fresh.contains_key(event.uid.as_str()));
@@ -128,7 +128,7 @@ fn column<'a, T, V>(rows: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
 }
 
 pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
-    let client = database.client().await?;
+    let client = database.batch_client().await?;
     let statement = client.prepare_cached(include_str!("postgres/claim_due.sql")).await?;
     let rows = client.query(&statement, &[&&*lease.owner, &milliseconds(lease.length), &i64::from(limit)]).await?;
     Ok(rows.iter().map(claimed).collect())
@@ -151,7 +151,7 @@ fn claimed(row: &Row) -> Claimed {
 }
 
 pub(super) async fn renew(database: &Postgres, held: &[(String, i64)], length: Duration) -> Result<(), Error> {
-    let client = database.client().await?;
+    let client = database.batch_client().await?;
     let statement = client.prepare_cached(include_str!("postgres/renew_leases.sql")).await?;
     let (ids, fences) = (column(held, |(id, _)| id.as_str()), column(held, |(_, fence)| *fence));
     client.execute(&statement, &[&ids, &fences, &milliseconds(length)]).await?;
@@ -159,7 +159,7 @@ pub(super) async fn renew(database: &Postgres, held: &[(String, i64)], length: D
 }
 
 pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<usize, Error> {
-    let mut client = database.client().await?;
+    let mut client = database.batch_client().await?;
     if records.iter().all(|record| record.raises.is_none()) {
         return Ok(write(&client, records).await?.len());
     }

@@ -29,6 +29,8 @@ use crate::{
 
 /// A refusal this short is waited out in the lane; a longer one goes back to the store.
 const SHORT_WAIT: Duration = Duration::from_millis(1100);
+/// How long a delivery first waits for another call to end, where all places are taken; then twice as long, and so on.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// After a fault of ours, or a refusal that names no time.
 const LONG_WAIT: Duration = Duration::from_secs(300);
 /// A delivery of a subscription that is off is looked at again after this long and up to twice as long, or when it is on.
@@ -119,6 +121,7 @@ impl Inner {
 
     async fn deliver(&self, key: &LaneKey, job: &Job) -> Record {
         let delivery = &job.delivery;
+        let mut next_place = FIRST_WAIT.mul_f64(0.5 + jitter());
         loop {
             let Some(endpoint) = self.deps.catalog.endpoint(&delivery.tenant, &delivery.subscription) else {
                 return ended(delivery, Status::Cancelled, "the subscription is gone");
@@ -133,15 +136,24 @@ impl Inner {
             if job.claimed_at.elapsed() > self.deps.lease.length / 2 {
                 return deferred(delivery, Duration::ZERO, None);
             }
-            match self.deps.gate.enter(&endpoint.guarded.key, &endpoint.guarded.policy, ONE).await {
+            // Before the pass: what the gate lets go must not wait, or the receiver sees it in one heap.
+            let turn = self.deps.client.turn(&endpoint.target).await;
+            match self.enter(&endpoint).await {
                 Entry::Pass(pass) => {
                     let (record, report) = self.attempt(&endpoint, job).await;
+                    turn.answered();
                     pass.exit(report).await;
                     self.note_circuit(&endpoint, report == Report::Success).await;
                     return record;
                 }
                 Entry::Refused(refused) => {
-                    let wait = refused.retry_after.unwrap_or(LONG_WAIT);
+                    drop(turn);
+                    let mut wait = refused.retry_after.unwrap_or(LONG_WAIT);
+                    if refused.by == By::Concurrency {
+                        // A place is sure to be free then; it is likely to be free long before, when a call ends.
+                        wait = wait.min(next_place);
+                        next_place *= 2;
+                    }
                     metrics::counter!(names::REFUSED, "by" => by(refused)).increment(1);
                     if refused.by == By::Circuit {
                         self.note_circuit(&endpoint, false).await;
@@ -154,6 +166,12 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Redis serves so many questions at a time best; thousands at once would only miss its deadline.
+    async fn enter(&self, endpoint: &Endpoint) -> Entry {
+        let _asking = self.asking.acquire().await;
+        self.deps.gate.enter(&endpoint.guarded.key, &endpoint.guarded.policy, ONE).await
     }
 
     /// Another replica may have switched it on since it was last read here.

@@ -17,7 +17,10 @@ use std::{
 
 use gate::gate::Gate;
 use platform::{http_client::HttpClient, shutdown::Tasks};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
 
 use self::lane::Lanes;
 use crate::{
@@ -36,6 +39,9 @@ const LAG_EVERY: Duration = Duration::from_secs(5);
 const RESCUE_EVERY: Duration = Duration::from_secs(15);
 /// A lease that ends later than this was not given by a worker, whatever the configuration of its replica.
 const LONGEST_LEASE: Duration = crate::config::LONGEST_LEASE;
+
+/// Questions to the gate that are under way at a time.
+const ASKING: usize = 256;
 
 /// What an attempt needs.
 pub struct Deps {
@@ -67,6 +73,8 @@ pub(crate) struct Inner {
     lanes: Lanes,
     tasks: Tasks,
     wake: Notify,
+    /// Questions to the gate at a time.
+    asking: Semaphore,
     /// The poller stopped for want of room: whoever makes room wakes it.
     is_short_of_room: AtomicBool,
 }
@@ -79,8 +87,8 @@ impl Worker {
         let renewals =
             Batcher::start(tasks, "renewals", 1000, 1, move |held: Vec<_>| renew(store.clone(), held, length));
         let lanes = Lanes::new(deps.config.max_in_flight);
-        let (wake, is_short_of_room) = (Notify::new(), AtomicBool::new(false));
-        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake, is_short_of_room };
+        let (wake, asking, is_short_of_room) = (Notify::new(), Semaphore::new(ASKING), AtomicBool::new(false));
+        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake, asking, is_short_of_room };
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());

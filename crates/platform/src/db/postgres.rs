@@ -2,7 +2,10 @@
 
 use std::{fs, io, sync::Arc, time::Duration};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, RecyclingMethod, Runtime,
+    Timeouts,
+};
 use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
@@ -24,6 +27,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below server.request_timeout, so that the caller hears of the database and not of us.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// For batches, which find their rows by an index. A day's partition is new every midnight and PostgreSQL knows nothing of it
+/// until it is analysed: it would rather read it from end to end, and would do so for every batch while it fills.
+const BY_INDEX: &str =
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 #[derive(Clone)]
 pub struct Config {
@@ -117,6 +125,8 @@ fn add_roots(roots: &mut RootCertStore, pem: &[u8]) -> io::Result<()> {
 pub struct Postgres {
     config: Arc<Config>,
     pool: Pool,
+    /// Half of the connections, for batches.
+    batches: Pool,
 }
 
 /// A connection of its own that hears what others announce with `NOTIFY`.
@@ -142,18 +152,15 @@ impl Listener {
 
 impl Postgres {
     pub async fn connect(config: &Config) -> Result<Self, Error> {
-        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = if config.driver.get_ssl_mode() == SslMode::Disable {
-            Manager::from_config(config.driver.clone(), tokio_postgres::NoTls, manager_config)
-        } else {
-            let tls = MakeRustlsConnect::new(ClientConfig::clone(&config.tls));
-            Manager::from_config(config.driver.clone(), tls, manager_config)
+        let by_index = Hook::async_fn(|client: &mut ClientWrapper, _| {
+            Box::pin(async move { client.batch_execute(BY_INDEX).await.map_err(HookError::Backend) })
+        });
+        let batches = config.pool_size.div_ceil(2);
+        let postgres = Postgres {
+            config: Arc::new(config.clone()),
+            pool: pool(config).max_size((config.pool_size - batches).max(1)).build()?,
+            batches: pool(config).max_size(batches).post_create(by_index).build()?,
         };
-        let timeouts =
-            Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
-        let pool =
-            Pool::builder(manager).max_size(config.pool_size).timeouts(timeouts).runtime(Runtime::Tokio1).build()?;
-        let postgres = Postgres { config: Arc::new(config.clone()), pool };
         drop(postgres.client().await?);
         Ok(postgres)
     }
@@ -193,8 +200,25 @@ impl Postgres {
         Ok(Listener { messages, _client: client })
     }
 
+    /// A connection for statements that take whole batches to their rows, planned for that; see [`Postgres::client`].
+    pub async fn batch_client(&self) -> Result<Object, Error> {
+        Ok(self.batches.get().await?)
+    }
+
     /// A connection out of the pool; it goes back when dropped.
     pub async fn client(&self) -> Result<Object, Error> {
         Ok(self.pool.get().await?)
     }
+}
+
+fn pool(config: &Config) -> PoolBuilder {
+    let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = if config.driver.get_ssl_mode() == SslMode::Disable {
+        Manager::from_config(config.driver.clone(), tokio_postgres::NoTls, manager_config)
+    } else {
+        let tls = MakeRustlsConnect::new(ClientConfig::clone(&config.tls));
+        Manager::from_config(config.driver.clone(), tls, manager_config)
+    };
+    let timeouts = Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
+    Pool::builder(manager).timeouts(timeouts).runtime(Runtime::Tokio1)
 }

@@ -21,6 +21,7 @@ mod resolve;
 mod retry_after;
 mod target;
 mod tls;
+mod turn;
 mod wire;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -37,11 +38,13 @@ pub use resolve::Dns;
 pub use target::Target;
 pub use tls::{TlsFiles, TlsIdentity};
 use tokio::time::timeout;
+pub use turn::Turn;
 
 use self::{
     connect::{Connector, Progress},
     exchange::{Connection, Failure, Reply},
-    pool::{Busy, Key, Pool, Turn},
+    pool::{Key, Pool},
+    turn::Turns,
 };
 
 #[derive(Clone, Debug)]
@@ -110,12 +113,19 @@ pub struct HttpClient(Arc<Inner>);
 struct Inner {
     connector: Connector,
     pool: Arc<Pool>,
+    turns: Arc<Turns>,
 }
 
 impl HttpClient {
     pub fn new(config: Config) -> Self {
         let pool = Pool::new(config.idle_timeout, config.max_idle, config.max_idle_per_host);
-        HttpClient(Arc::new(Inner { connector: Connector::new(&config), pool }))
+        let turns = Turns::new(config.max_idle_per_host);
+        HttpClient(Arc::new(Inner { connector: Connector::new(&config), pool, turns }))
+    }
+
+    /// Waits until a call to this host is worth making: at once, unless many are under way and it answers them.
+    pub async fn turn(&self, target: &Target) -> Turn {
+        self.0.turns.take(&target.origin).await
     }
 
     pub async fn post(&self, call: Call<'_>) -> Result<Answer, CallError> {
@@ -144,20 +154,9 @@ impl Inner {
         let identity = call.tls.map(|identity| identity.digest);
         let key = Key { origin: Arc::clone(&call.target.origin), identity };
         let mut is_resent = false;
-        let mut slot = None;
-        let connection = match self.idle_connection(&key) {
-            Some(connection) => Some(connection),
-            None => match self.pool.turn(&key).await {
-                Turn::Take(connection) => Some(connection),
-                Turn::Open(free) => {
-                    slot = Some(free);
-                    None
-                }
-            },
-        };
-        if let Some(connection) = connection {
+        if let Some(connection) = self.idle_connection(&key) {
             ::metrics::counter!(metrics::REUSED).increment(1);
-            match self.exchange(connection, &key, None, call, progress).await {
+            match self.exchange(connection, &key, call, progress).await {
                 Ok(reply) => return Ok(answer(reply, is_resent)),
                 Err(failure) if failure.is_unsent || failure.is_silent => {
                     is_resent = !failure.is_unsent;
@@ -167,7 +166,7 @@ impl Inner {
             }
         }
         let connection = self.fresh_connection(&key, call, progress).await?;
-        let reply = self.exchange(connection, &key, slot, call, progress).await.map_err(|failure| failure.error)?;
+        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
         Ok(answer(reply, is_resent))
     }
 
@@ -223,24 +222,19 @@ impl Inner {
         &self,
         connection: Connection,
         key: &Key,
-        slot: Option<Busy<'_>>,
         call: &Call<'_>,
         progress: &Progress,
     ) -> Result<Reply, Failure> {
         progress.enter(Phase::Answer);
         match connection {
-            Connection::Http1(connection) => {
-                let mut busy = slot.unwrap_or_else(|| self.pool.busy(key));
-                let connection = busy.with(connection);
+            Connection::Http1(mut connection) => {
                 let reply = connection.exchange(call, progress).await?;
-                let is_reusable = connection.is_usable();
-                busy.is_reusable = is_reusable;
+                if connection.is_usable() {
+                    self.pool.park(key.clone(), connection);
+                }
                 Ok(reply)
             }
-            Connection::Http2(mut connection) => {
-                drop(slot);
-                connection.exchange(call, progress).await
-            }
+            Connection::Http2(mut connection) => connection.exchange(call, progress).await,
         }
     }
 }

@@ -1,4 +1,5 @@
--- Only the holder of the latest fence writes; a late one changes nothing and leaves no attempt.
+-- Only the holder of the latest fence writes; a late one changes nothing and leaves no attempt. What an attempt says goes
+-- through the update, so that nothing is joined twice.
 WITH input AS (
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::bigint[], $7::text[],
     $8::text[], $9::bigint[], $10::integer[], $11::text[], $12::bytea[], $13::text[], $14::text[])
@@ -11,14 +12,14 @@ WITH input AS (
     is_manual = d.is_manual AND input.attempts = 0, lease_owner = NULL, updated_at = now()
   FROM input
   WHERE d.id = input.id AND d.fence = input.fence AND d.status = 'processing'
-  RETURNING d.id, d.fence, d.tenant_id, d.attempts
+  RETURNING d.id, d.fence, d.tenant_id, d.attempts, input.attempt_id, input.duration_ms, input.response_status,
+    input.response_headers, input.response_body, input.error_class, input.error
 ), attempted AS (
   INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms,
     response_status, response_headers, response_body, error_class, error)
-  SELECT input.attempt_id, recorded.tenant_id, recorded.id, recorded.attempts,
-    now() - input.duration_ms * interval '1 millisecond', input.duration_ms,
-    input.response_status, input.response_headers, input.response_body, input.error_class, input.error
-  FROM input JOIN recorded USING (id, fence)
-  WHERE input.attempt_id IS NOT NULL
+  SELECT attempt_id, tenant_id, id, attempts, now() - duration_ms * interval '1 millisecond', duration_ms,
+    response_status, response_headers, response_body, error_class, error
+  FROM recorded
+  WHERE attempt_id IS NOT NULL
 )
 SELECT id, fence FROM recorded

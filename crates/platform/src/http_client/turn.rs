@@ -1,0 +1,173 @@
+//! Turns: how many calls to one host are made at a time.
+//!
+//! A fast receiver is served best over few connections: more of them only cost both sides. So calls to a host wait for
+//! their turn while it answers others. A host that has answered none for a moment is slow, and needs more calls at once:
+//! then nobody waits. Whoever has a limit to keep takes a turn before asking for it, so that what was granted is sent.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+
+/// A host that has answered nobody for this long is slow.
+const SLOW: Duration = Duration::from_millis(50);
+/// However fast it answers others, a call waits no longer than this.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+pub(super) struct Turns {
+    hosts: Mutex<HashMap<Arc<str>, Host>>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Host {
+    taken: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+    last_answer: Option<Instant>,
+}
+
+/// A call's turn; the next one's when it is dropped.
+pub struct Turn {
+    /// Absent once it is passed on.
+    seat: Option<Seat>,
+    is_answered: bool,
+}
+
+struct Seat {
+    turns: Arc<Turns>,
+    origin: Arc<str>,
+}
+
+impl Turn {
+    fn new(seat: Seat) -> Self {
+        Turn { seat: Some(seat), is_answered: false }
+    }
+
+    /// The call was made and has ended.
+    pub fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            Arc::clone(&seat.turns).pass_on(seat, self.is_answered);
+        }
+    }
+}
+
+impl Turns {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Turns { hosts: Mutex::default(), most })
+    }
+
+    pub(super) async fn take(self: &Arc<Self>, origin: &Arc<str>) -> Turn {
+        let seat = || Seat { turns: Arc::clone(self), origin: Arc::clone(origin) };
+        let (sender, mut mine) = oneshot::channel();
+        {
+            let mut hosts = self.hosts.lock();
+            let host = hosts.entry(Arc::clone(origin)).or_default();
+            if host.taken < self.most {
+                host.taken += 1;
+                return Turn::new(seat());
+            }
+            host.waiting.push_back(sender);
+        }
+        let begun = Instant::now();
+        loop {
+            match timeout(SLOW, &mut mine).await {
+                Ok(Ok(turn)) => return turn,
+                Err(_) if begun.elapsed() < LONGEST_WAIT && self.is_answering(origin) => (),
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        self.hosts.lock().entry(Arc::clone(origin)).or_default().taken += 1;
+        Turn::new(seat())
+    }
+
+    fn is_answering(&self, origin: &Arc<str>) -> bool {
+        let last_answer = self.hosts.lock().get(origin).and_then(|host| host.last_answer);
+        last_answer.is_some_and(|at| at.elapsed() < SLOW)
+    }
+
+    fn pass_on(&self, mut seat: Seat, is_answered: bool) {
+        let mut hosts = self.hosts.lock();
+        let Some(host) = hosts.get_mut(&seat.origin) else { return };
+        if is_answered {
+            host.last_answer = Some(Instant::now());
+        }
+        // More than the usual number may be out since the host was slow; then nobody follows.
+        while host.taken <= self.most
+            && let Some(next) = host.waiting.pop_front()
+        {
+            match next.send(Turn::new(seat)) {
+                Ok(()) => return,
+                // It went ahead without waiting any longer.
+                Err(mut refused) => match refused.seat.take() {
+                    Some(back) => seat = back,
+                    None => return,
+                },
+            }
+        }
+        host.taken -= 1;
+        if host.taken == 0 {
+            hosts.remove(&seat.origin);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin() -> Arc<str> {
+        "http://a".into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_a_host_answers_calls_wait_for_their_turn() {
+        let (turns, origin) = (Turns::new(2), origin());
+        let [first, second] = [turns.take(&origin).await, turns.take(&origin).await];
+        let third = turns.take(&origin);
+        tokio::pin!(third);
+        assert!(timeout(SLOW / 2, &mut third).await.is_err(), "both turns are taken");
+        first.answered();
+        let third = timeout(SLOW / 2, third).await.expect("it was handed the first one's turn");
+        drop((second, third));
+        assert!(turns.hosts.lock().is_empty(), "nothing is kept of a host that nobody calls");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_host_that_answers_nobody() {
+        let (turns, origin) = (Turns::new(1), origin());
+        let hanging = turns.take(&origin).await;
+        let begun = Instant::now();
+        let other = turns.take(&origin).await;
+        assert!(begun.elapsed() < SLOW * 2);
+        drop((hanging, other));
+        assert!(turns.hosts.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_nobody_waits_for_any_more_goes_to_the_next() {
+        let (turns, origin) = (Turns::new(1), origin());
+        let first = turns.take(&origin).await;
+        let mut gone = Box::pin(turns.take(&origin));
+        assert!(timeout(SLOW / 4, &mut gone).await.is_err());
+        let next = turns.take(&origin);
+        tokio::pin!(next);
+        assert!(timeout(SLOW / 4, &mut next).await.is_err());
+        first.answered();
+        drop(gone);
+        drop(timeout(SLOW / 4, next).await.expect("the one who left passed it on"));
+        assert!(turns.hosts.lock().is_empty());
+    }
+}
