@@ -47,4 +47,13 @@ down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
 bench: ## Print the tables of docs/performance.md, measured here
 	@scripts/install build test
 	@cargo build --release -p tidegate
-	@cargo run --quiet -p testkit --bin servers -- with -- sh -c 'REDIS_URL=redis://$$TESTKIT_REDIS cargo run --quiet --release -p tidegate -- bench gate && exec cargo run --quiet --release -p tidegate -- bench limits'
+	@cargo run --quiet -p testkit --bin servers -- with -- sh -ec ' \
+		bench() { cargo run --quiet --release -p tidegate -- bench "$$@"; }; \
+		bench dispatch; \
+		export REDIS_URL=redis://$$TESTKIT_REDIS; \
+		bench gate; \
+		bench limits; \
+		export DATABASE_URL=postgres://postgres@$$TESTKIT_POSTGRES/postgres; \
+		bench dispatch; \
+		export KAFKA_BROKERS=$$TESTKIT_KAFKA; \
+		bench dispatch --subscriptions 10000'
