@@ -119,10 +119,9 @@ impl Intake {
 
     /// Reads one event, makes it durable, and answers what the caller should know of it.
     pub async fn accept(&self, tenant: &Arc<str>, body: &[u8]) -> Result<Event, Problem> {
-        let event = self.read(body)?;
         match &self.topic {
-            Some(topic) => self.accept_into(topic, tenant, event, body.trim_ascii()).await,
-            None => self.accept_event(tenant, event, None).await,
+            Some(topic) => self.accept_into(topic, tenant, self.read_good(body)?, body.trim_ascii()).await,
+            None => self.accept_event(tenant, self.read(body)?, None).await,
         }
     }
 
@@ -161,7 +160,12 @@ impl Intake {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
             return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
         }
-        let event = parse_json(body)?;
+        parse_json(body)
+    }
+
+    /// For an event that goes on without [`Intake::prepare`].
+    fn read_good(&self, body: &[u8]) -> Result<EventIn, Problem> {
+        let event = self.read(body)?;
         check(&event)?;
         Ok(event)
     }
@@ -291,7 +295,8 @@ pub(crate) async fn take_in(
     workers: Workers,
     events: Vec<NewEvent>,
 ) -> Result<Vec<Accepted>, Error> {
-    let accepted = store.take_in(events.clone(), &lease).await?;
+    let events: Arc<[NewEvent]> = events.into();
+    let accepted = store.take_in(Arc::clone(&events), &lease).await?;
     let mut leased = Vec::new();
     let mut is_any_waiting = false;
     for (event, accepted) in events.iter().zip(&accepted) {
@@ -356,6 +361,9 @@ fn check_text(field: &'static str, text: Option<&str>) -> Result<(), Problem> {
 
 /// `json` is JSON, so brackets outside of strings come in pairs.
 fn check_depth(json: &str) -> Result<(), Problem> {
+    if memchr::memchr2_iter(b'[', b'{', json.as_bytes()).nth(DEEPEST).is_none() {
+        return Ok(());
+    }
     let (mut depth, mut is_in_string, mut is_escaped) = (0, false, false);
     for byte in json.bytes() {
         match byte {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,10 +29,14 @@ impl Tasks {
         self.tracker.spawn(task);
     }
 
-    /// Runs a short task to its end, also when its caller goes away meanwhile.
+    /// Runs a short task to its end, also when its caller goes away meanwhile. One that ends at once, as in memory, is not
+    /// worth spawning.
     pub(crate) async fn run_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // A task that panicked has already said so.
-        self.tracker.spawn(task).await.ok();
+        let mut task = Box::pin(task);
+        if task.as_mut().now_or_never().is_none() {
+            // A task that panicked has already said so.
+            self.tracker.spawn(task).await.ok();
+        }
     }
 
     pub(crate) async fn shutdown(&self) {

@@ -38,7 +38,7 @@ impl Intake {
         tenant: &Arc<str>,
         bodies: &[Bytes],
     ) -> Vec<Result<Event, Problem>> {
-        let events: Vec<_> = bodies.iter().map(|body| self.read(body)).collect();
+        let events: Vec<_> = bodies.iter().map(|body| self.read_good(body)).collect();
         let known = topic.find_all(tenant, &events).await;
         let mut answers: Vec<Option<Result<Event, Problem>>> = Vec::with_capacity(bodies.len());
         let mut fresh = Vec::with_capacity(bodies.len());

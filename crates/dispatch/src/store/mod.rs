@@ -36,6 +36,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V3__rejected", include_str!("../../migrations/sqlite/V3__rejected.sql")),
         ("V4__lean", include_str!("../../migrations/sqlite/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/sqlite/V5__operations.sql")),
+        ("V6__changes", include_str!("../../migrations/sqlite/V6__changes.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -43,6 +44,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V3__rejected", include_str!("../../migrations/postgres/V3__rejected.sql")),
         ("V4__lean", include_str!("../../migrations/postgres/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/postgres/V5__operations.sql")),
+        ("V6__changes", include_str!("../../migrations/postgres/V6__changes.sql")),
     ],
 };
 
@@ -177,7 +179,8 @@ impl Store {
     }
 
     /// Takes events in, all in one commit; the answers are in the order of the events.
-    pub async fn take_in(&self, events: Vec<NewEvent>, lease: &Lease) -> Result<Vec<Accepted>, Error> {
+    pub async fn take_in(&self, events: impl Into<Arc<[NewEvent]>>, lease: &Lease) -> Result<Vec<Accepted>, Error> {
+        let events = events.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
             Database::Postgres(database) => postgres::take_in(database, &events, lease).await,
@@ -209,7 +212,8 @@ impl Store {
     }
 
     /// Writes outcomes down where the fence still matches; returns how many were written.
-    pub async fn record(&self, records: Vec<Record>) -> Result<usize, Error> {
+    pub async fn record(&self, records: impl Into<Arc<[Record]>>) -> Result<usize, Error> {
+        let records = records.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::record(database, records).await,
             Database::Postgres(database) => postgres::record(database, &records).await,

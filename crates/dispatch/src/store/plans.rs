@@ -22,7 +22,8 @@ const LISTED: &str = "'t1', 'failed', 'sub_1', 'x', 'type.1', NULL, NULL, '', '~
 
 /// A query, the index that it must walk (its name in SQLite, its columns in PostgreSQL), and values for its parameters.
 #[rustfmt::skip]
-const PLANS: [(Query, &str, &str, &str); 13] = [
+const PLANS: [(Query, &str, &str, &str); 14] = [
+    (query!("changed_subscriptions"), "subscriptions_by_version", "subscriptions_by_version", "1999"),
     (query!("list_deliveries"), "deliveries_of_tenant", "tenant_id_id_idx", LISTED),
     (query!("list_deliveries_of_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", LISTED),
     (query!("list_deliveries_of_event"), "deliveries_of_event", "event_uid_idx", LISTED),
@@ -77,6 +78,8 @@ async fn fill(store: &Store) {
              INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms)
              SELECT '{attempt}' || lpad(n::text, 10, '0'), 't' || n % 20, '{delivery}' || lpad(n::text, 10, '0'), 1, now(), 5
              FROM generate_series(1, 40000) n;
+             INSERT INTO subscriptions (tenant_id, id, settings, version)
+             SELECT 't' || n % 20, 'sub_' || n, '{{}}', n FROM generate_series(1, 2000) n;
              ANALYZE"
         ))
         .await

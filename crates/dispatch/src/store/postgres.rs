@@ -110,7 +110,7 @@ pub(super) async fn known_events(
     database: &Postgres,
     keys: &[(Arc<str>, String)],
 ) -> Result<Vec<Option<KnownEvent>>, Error> {
-    let client = database.client().await?;
+    let client = database.batch_client().await?;
     let statement = client.prepare_cached(include_str!("postgres/find_events.sql")).await?;
     let (tenants, ids) = (column(keys, |(tenant, _)| &**tenant), column(keys, |(_, id)| id.as_str()));
     let rows = client.query(&statement, &[&tenants, &ids]).await?;

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::{Accepted, Claimed, KnownEvent, Lease, NewEvent, Record, milliseconds};
 
-pub(super) async fn take_in(database: &Sqlite, events: Vec<NewEvent>, lease: Lease) -> Result<Vec<Accepted>, Error> {
+pub(super) async fn take_in(database: &Sqlite, events: Arc<[NewEvent]>, lease: Lease) -> Result<Vec<Accepted>, Error> {
     database
         .write_batch(move |connection| {
             let now = now(connection)?;
@@ -141,11 +141,11 @@ pub(super) async fn renew(database: &Sqlite, held: Vec<(String, i64)>, length: D
         .await
 }
 
-pub(super) async fn record(database: &Sqlite, records: Vec<Record>) -> Result<usize, Error> {
+pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>) -> Result<usize, Error> {
     database
         .write_batch(move |connection| {
             let (now, mut written) = (now(connection)?, 0);
-            for record in &records {
+            for record in &*records {
                 written += usize::from(write(connection, record, now)?);
             }
             Ok(written)

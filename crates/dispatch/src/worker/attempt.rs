@@ -127,7 +127,7 @@ impl Inner {
                 return ended(delivery, Status::Cancelled, "the subscription is gone");
             };
             if !endpoint.enabled {
-                if self.is_on_after_all(&endpoint, job.claimed_at).await {
+                if Box::pin(self.is_on_after_all(&endpoint, job.claimed_at)).await {
                     continue;
                 }
                 return deferred(delivery, PARKED_WAIT.mul_f64(1.0 + jitter()), Some(PARKED));

@@ -19,11 +19,17 @@ use crate::{
 impl Inner {
     /// Writes only changes: the first failure after a success, the first success after a failure, the end.
     pub(super) async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
+        let is_change = endpoint.is_failing.swap(!is_success, Relaxed) == is_success;
+        if is_change || matches!(next, Next::DisableSubscription { .. } | Next::Failed { .. }) {
+            // Boxed: it is seldom needed and large, and every delivery would carry it.
+            Box::pin(self.write_health(endpoint, is_success, is_change, next)).await;
+        }
+    }
+
+    async fn write_health(&self, endpoint: &Endpoint, is_success: bool, is_change: bool, next: &Next) {
         let Endpoint { tenant, id, .. } = endpoint;
         let store = &self.deps.store;
-        if endpoint.is_failing.swap(!is_success, Relaxed) == is_success
-            && let Err(error) = store.mark_failing(tenant, id, !is_success).await
-        {
+        if is_change && let Err(error) = store.mark_failing(tenant, id, !is_success).await {
             tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
         }
         let reason = match next {
@@ -67,9 +73,12 @@ impl Inner {
     /// Looks at the circuit when it may have changed: after a failure or a refusal while it was closed, after a success
     /// while it was open. Whoever notices first writes it down, so a replica that dies before it does is made up for.
     pub(super) async fn note_circuit(&self, endpoint: &Endpoint, is_success: bool) {
-        if endpoint.is_circuit_open.load(Relaxed) != is_success {
-            return;
+        if endpoint.is_circuit_open.load(Relaxed) == is_success {
+            Box::pin(self.look_at_circuit(endpoint, is_success)).await;
         }
+    }
+
+    async fn look_at_circuit(&self, endpoint: &Endpoint, is_success: bool) {
         let view = self.deps.gate.breaker().view(&endpoint.guarded.key).await;
         let (is_open, kind) = match view.state {
             State::Open | State::HalfOpen if !is_success => (true, Kind::CircuitOpened),

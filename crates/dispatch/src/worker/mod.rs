@@ -245,10 +245,10 @@ async fn renew(store: Store, held: Vec<(String, i64)>, length: Duration) -> Resu
 
 /// Writes outcomes, again and again until the database takes them: a lost one would be a second delivery.
 async fn write(store: Store, records: Vec<Record>) -> Result<Vec<()>, Error> {
-    let count = records.len();
+    let (count, records) = (records.len(), Arc::<[Record]>::from(records));
     let mut pause = Duration::from_millis(50);
     loop {
-        match store.record(records.clone()).await {
+        match store.record(Arc::clone(&records)).await {
             Ok(written) => {
                 metrics::counter!(names::FENCED).increment((count - written) as u64);
                 return Ok(vec![(); count]);

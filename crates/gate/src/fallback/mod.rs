@@ -113,7 +113,8 @@ impl Fallback {
             return None;
         }
         let started_us = Clock::System.now_us();
-        let result = tokio::time::timeout(self.inner.config.deadline, call).await;
+        // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
+        let result = tokio::time::timeout(self.inner.config.deadline, Box::pin(call)).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
             Ok(Ok(_)) => "ok",

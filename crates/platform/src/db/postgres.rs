@@ -28,10 +28,14 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below server.request_timeout, so that the caller hears of the database and not of us.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// No statement of ours runs long enough to be worth compiling, and over many partitions PostgreSQL thinks each one is:
+/// a claim of a millisecond took three seconds.
+const PLAIN: &str = "SET jit = off";
 /// For batches, which find their rows by an index. A day's partition is new every midnight and PostgreSQL knows nothing of it
-/// until it is analysed: it would rather read it from end to end, and would do so for every batch while it fills.
-const BY_INDEX: &str =
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+/// until it is analysed: it would rather read it from end to end, and would do so for every batch while it fills. One plan
+/// serves all batches.
+const BY_INDEX: &str = "SET jit = off; SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 #[derive(Clone)]
 pub struct Config {
@@ -152,14 +156,11 @@ impl Listener {
 
 impl Postgres {
     pub async fn connect(config: &Config) -> Result<Self, Error> {
-        let by_index = Hook::async_fn(|client: &mut ClientWrapper, _| {
-            Box::pin(async move { client.batch_execute(BY_INDEX).await.map_err(HookError::Backend) })
-        });
         let batches = config.pool_size.div_ceil(2);
         let postgres = Postgres {
             config: Arc::new(config.clone()),
-            pool: pool(config).max_size((config.pool_size - batches).max(1)).build()?,
-            batches: pool(config).max_size(batches).post_create(by_index).build()?,
+            pool: pool(config).max_size((config.pool_size - batches).max(1)).post_create(set(PLAIN)).build()?,
+            batches: pool(config).max_size(batches).post_create(set(BY_INDEX)).build()?,
         };
         drop(postgres.client().await?);
         Ok(postgres)
@@ -209,6 +210,13 @@ impl Postgres {
     pub async fn client(&self) -> Result<Object, Error> {
         Ok(self.pool.get().await?)
     }
+}
+
+/// Every new connection begins with these settings.
+fn set(settings: &'static str) -> Hook {
+    Hook::async_fn(move |client: &mut ClientWrapper, _| {
+        Box::pin(async move { client.batch_execute(settings).await.map_err(HookError::Backend) })
+    })
 }
 
 fn pool(config: &Config) -> PoolBuilder {

@@ -81,11 +81,12 @@ impl Turns {
             }
             host.waiting.push_back(sender);
         }
-        let begun = Instant::now();
+        let (begun, mut pause) = (Instant::now(), SLOW);
         loop {
-            match timeout(SLOW, &mut mine).await {
+            match timeout(pause, &mut mine).await {
                 Ok(Ok(turn)) => return turn,
-                Err(_) if begun.elapsed() < LONGEST_WAIT && self.is_answering(origin) => (),
+                // Thousands may wait here, so each looks more and more seldom.
+                Err(_) if begun.elapsed() < LONGEST_WAIT && self.is_answering(origin) => pause *= 2,
                 Ok(Err(_)) | Err(_) => break,
             }
         }
