@@ -1,8 +1,10 @@
 //! The subscriptions in memory, ready to match and to call.
 //!
 //! Rows are compiled once (globs, filter, headers, signer, gate policy). Intake finds an event type's subscriptions with
-//! one look-up; the list is remembered per type until a subscription of the tenant changes. Other replicas' changes are
+//! one look-up, however many there are; the list is remembered per type until a subscription of the tenant changes. Other replicas' changes are
 //! seen within [`REFRESH`], our own at once.
+
+mod routes;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,6 +28,7 @@ use platform::{
 use tenancy::vault::{Place, Vault};
 use tokio::time::Instant;
 
+use self::routes::Routes;
 use crate::{
     delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
     error::Error,
@@ -82,6 +85,8 @@ pub struct Endpoint {
 #[derive(Default)]
 struct TenantCatalog {
     by_id: HashMap<Arc<str>, Arc<Endpoint>>,
+    /// Those that take events.
+    routes: Routes<Arc<Endpoint>>,
     by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
 }
 
@@ -124,17 +129,23 @@ impl Catalog {
 
     /// The subscriptions that take events, also for later, and whose globs match, before any filter.
     pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
-        self.remembered(tenant, event_type.as_str(), |matcher| matcher.matches(event_type))
+        self.remembered(tenant, event_type, event_type.as_str(), |matcher| matcher.matches(event_type))
     }
 
     /// The same for an event of Tidegate's own: only those that name it.
     pub fn naming(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
         // No type has such a character, so the two never share a place.
         let place = format!("!{event_type}");
-        self.remembered(tenant, &place, |matcher| matcher.first_naming(event_type).is_some())
+        self.remembered(tenant, event_type, &place, |matcher| matcher.first_naming(event_type).is_some())
     }
 
-    fn remembered(&self, tenant: &str, place: &str, is_wanted: impl Fn(&Matcher) -> bool) -> Arc<[Arc<Endpoint>]> {
+    fn remembered(
+        &self,
+        tenant: &str,
+        event_type: &EventType,
+        place: &str,
+        is_wanted: impl Fn(&Matcher) -> bool,
+    ) -> Arc<[Arc<Endpoint>]> {
         if let Some(tenant) = self.inner.tenants.read().get(tenant) {
             if let Some(known) = tenant.by_type.get(place) {
                 return Arc::clone(known);
@@ -144,8 +155,8 @@ impl Catalog {
         }
         let mut tenants = self.inner.tenants.write();
         let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
-        let wanted = tenant.by_id.values().filter(|endpoint| endpoint.takes_events && is_wanted(&endpoint.matcher));
-        let found: Arc<[Arc<Endpoint>]> = wanted.cloned().collect();
+        let candidates = tenant.routes.candidates(event_type);
+        let found: Arc<[Arc<Endpoint>]> = candidates.filter(|endpoint| is_wanted(&endpoint.matcher)).cloned().collect();
         if tenant.by_type.len() >= REMEMBERED_TYPES {
             tenant.by_type.clear();
         }
@@ -195,8 +206,10 @@ impl Catalog {
                 *refreshed = Some(begun);
                 return Ok(());
             };
+            let mut secrets = self.secrets_of_all(&rows).await?;
             for row in rows {
-                self.take(row).await?;
+                let secrets = secrets.remove(&(row.tenant.clone(), row.id.clone())).unwrap_or_default();
+                self.take(&row, &secrets);
             }
             version.store(newest, Relaxed);
         }
@@ -215,25 +228,42 @@ impl Catalog {
         });
     }
 
-    async fn take(&self, row: SubscriptionRow) -> Result<(), db::Error> {
-        let Inner { store, tenants, .. } = &*self.inner;
-        let secrets = if row.is_deleted { Vec::new() } else { store.secrets(&row.tenant, &row.id).await? };
-        let compiled = if row.is_deleted { None } else { self.compile(&row, &secrets) };
-        let mut tenants = tenants.write();
+    /// By tenant and subscription.
+    async fn secrets_of_all(
+        &self,
+        rows: &[SubscriptionRow],
+    ) -> Result<HashMap<(String, String), Vec<SealedSecret>>, db::Error> {
+        let mut ids: HashMap<&str, Vec<&str>> = HashMap::new();
+        for row in rows.iter().filter(|row| !row.is_deleted) {
+            ids.entry(&row.tenant).or_default().push(&row.id);
+        }
+        let mut all: HashMap<_, Vec<SealedSecret>> = HashMap::new();
+        for (tenant, ids) in ids {
+            for (id, secret) in self.inner.store.secrets(tenant, &ids).await? {
+                all.entry((tenant.to_owned(), id)).or_default().push(secret);
+            }
+        }
+        Ok(all)
+    }
+
+    fn take(&self, row: &SubscriptionRow, secrets: &[SealedSecret]) {
+        let compiled = if row.is_deleted { None } else { self.compile(row, secrets).map(Arc::new) };
+        let mut tenants = self.inner.tenants.write();
         let tenant = tenants.entry(row.tenant.as_str().into()).or_default();
         tenant.by_type.clear();
-        match compiled {
-            Some(endpoint) => {
-                let endpoint = Arc::new(endpoint);
-                let before = tenant.by_id.insert(Arc::clone(&endpoint.id), Arc::clone(&endpoint));
-                if endpoint.enabled && before.is_some_and(|before| !before.enabled) {
-                    let key = (Arc::clone(&endpoint.tenant), Arc::clone(&endpoint.id));
-                    self.inner.switched_on.lock().push(key);
-                }
-            }
-            None => drop(tenant.by_id.remove(row.id.as_str())),
+        let before = tenant.by_id.remove(row.id.as_str());
+        if let Some(before) = &before {
+            tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));
         }
-        Ok(())
+        let Some(endpoint) = compiled else { return };
+        if endpoint.takes_events {
+            tenant.routes.add(&endpoint.matcher, &endpoint);
+        }
+        if endpoint.enabled && before.is_some_and(|before| !before.enabled) {
+            let key = (Arc::clone(&endpoint.tenant), Arc::clone(&endpoint.id));
+            self.inner.switched_on.lock().push(key);
+        }
+        tenant.by_id.insert(Arc::clone(&endpoint.id), endpoint);
     }
 
     /// What was checked at write time compiles; a row that does not (an older or newer version wrote it) is left out, loudly.
@@ -268,7 +298,8 @@ impl Catalog {
 
     /// What a subscription's rows hide.
     pub async fn secrets(&self, tenant: &str, subscription: &str) -> Result<OpenSecrets, Error> {
-        let secrets = self.inner.store.secrets(tenant, subscription).await?;
+        let secrets = self.inner.store.secrets(tenant, &[subscription]).await?;
+        let secrets: Vec<SealedSecret> = secrets.into_iter().map(|(_, secret)| secret).collect();
         open_secrets(&self.inner.vault, tenant, subscription, &secrets)
     }
 }

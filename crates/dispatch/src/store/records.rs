@@ -138,10 +138,12 @@ impl Store {
         self.database.transact([bump(), touch, insert_secret(tenant, id, secret)]).await.map(drop)
     }
 
-    /// The secrets that are in force, the newest first.
-    pub async fn secrets(&self, tenant: &str, id: &str) -> Result<Vec<SealedSecret>, Error> {
-        let rows = self.database.fetch(query!("secrets_of").with([tenant.into(), id.into()])).await?;
-        Ok(rows.iter().map(|row| SealedSecret { id: row.text("id"), sealed: row.bytes("sealed") }).collect())
+    /// The secrets of these subscriptions that are in force, each with its subscription, the newest first.
+    pub async fn secrets(&self, tenant: &str, ids: &[&str]) -> Result<Vec<(String, SealedSecret)>, Error> {
+        let ids = Value::Text(serde_json::to_string(ids).expect("ids are plain text"));
+        let rows = self.database.fetch(query!("secrets_of").with([tenant.into(), ids])).await?;
+        let secret = |row: &Row| SealedSecret { id: row.text("id"), sealed: row.bytes("sealed") };
+        Ok(rows.iter().map(|row| (row.text("subscription_id"), secret(row))).collect())
     }
 
     /// Puts a new signing secret first; the others still sign for the overlap.

@@ -110,9 +110,17 @@ impl Glob {
         &self.written
     }
 
-    /// It begins with a word, so whoever wrote it had certain types in mind.
-    fn is_named(&self) -> bool {
-        matches!(self.segments.first(), Some(Segment::Literal(_)))
+    /// It is a type, and takes no other.
+    pub fn is_exact(&self) -> bool {
+        self.segments.iter().all(|segment| matches!(segment, Segment::Literal(_)))
+    }
+
+    /// The word it begins with: whoever wrote it had certain types in mind.
+    pub fn first_word(&self) -> Option<&str> {
+        match self.segments.first() {
+            Some(Segment::Literal(word)) => Some(word),
+            _ => None,
+        }
     }
 
     /// The glob with `**` for its last `*`, if it ends in one.
@@ -186,7 +194,7 @@ impl Matcher {
 
     /// The same, of globs whose first segment is a word: who takes everything did not name it.
     pub fn first_naming(&self, event_type: &EventType) -> Option<&Glob> {
-        self.0.iter().find(|glob| glob.is_named() && glob.matches(event_type))
+        self.0.iter().find(|glob| glob.first_word().is_some() && glob.matches(event_type))
     }
 
     /// Why the subscription does not receive this type, in words; `None` if it does.
