@@ -1,11 +1,16 @@
 //! Extractors that answer bad input with a [`Problem`] naming the field and the fix, and the pages lists come in.
 
+use std::error::Error as _;
+
 use axum::{
-    extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
+    RequestExt,
+    extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, LengthLimitError};
+use hyper::body::Body as _;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,10 +22,9 @@ pub struct Json<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         require_json(request.headers())?;
-        let body = Bytes::from_request(request, state).await.map_err(unreadable_body)?;
-        parse_json(&body).map(Json)
+        parse_json(&whole_body(request).await?).map(Json)
     }
 }
 
@@ -30,9 +34,9 @@ pub struct JsonText(pub Bytes);
 impl<S: Send + Sync> FromRequest<S> for JsonText {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         require_json(request.headers())?;
-        Bytes::from_request(request, state).await.map(JsonText).map_err(unreadable_body)
+        whole_body(request).await.map(JsonText)
     }
 }
 
@@ -42,8 +46,8 @@ pub struct OptionalJson<T>(pub T);
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let body = Bytes::from_request(request, state).await.map_err(unreadable_body)?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let body = whole_body(request).await?;
         if body.is_empty() { Ok(OptionalJson(T::default())) } else { parse_json(&body).map(OptionalJson) }
     }
 }
@@ -95,8 +99,27 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-fn unreadable_body(rejection: BytesRejection) -> Problem {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+/// The body, which is over with its last announced byte. Most bodies are one frame that came with the head, and whoever
+/// also waits to hear that nothing follows is woken once more for it.
+async fn whole_body(request: Request) -> Result<Bytes, Problem> {
+    let mut body = request.into_limited_body();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|error| unreadable_body(&error))?.into_data() else { continue };
+        let is_over = body.is_end_stream();
+        if is_over && whole.is_empty() {
+            return Ok(data);
+        }
+        whole.extend_from_slice(&data);
+        if is_over {
+            break;
+        }
+    }
+    Ok(whole.freeze())
+}
+
+fn unreadable_body(error: &axum::Error) -> Problem {
+    if error.source().is_some_and(|cause| cause.is::<LengthLimitError>()) {
         return Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",

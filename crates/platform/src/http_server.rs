@@ -4,11 +4,13 @@
 //! whole request. A connection that has not sent a request within the header timeout is closed, also before it is known
 //! whether it speaks HTTP/1.1 or HTTP/2. On shutdown open requests may finish until the drain timeout; then they are cut.
 
+mod guard;
+
 use std::{
+    convert::Infallible,
     future::Future,
     io,
     net::SocketAddr,
-    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,14 +19,9 @@ use std::{
 };
 
 use axum::{
-    Router,
-    body::Body,
-    extract::{DefaultBodyLimit, MatchedPath, Request},
+    BoxError, Router,
     http::{Method, StatusCode, Uri},
-    middleware::Next,
-    response::{IntoResponse, Response},
 };
-use futures_util::FutureExt;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -33,16 +30,12 @@ use hyper_util::{
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
-    time::Instant,
 };
-use tower::ServiceExt;
-use tracing::Instrument;
+use tower::Service;
 
-use crate::{
-    problem::Problem,
-    shutdown::{Tasks, panic_text},
-    telemetry,
-};
+use self::guard::Guard;
+pub use self::guard::{Cut, within};
+use crate::{problem::Problem, shutdown::Tasks};
 
 pub const CONNECTIONS: &str = "tidegate_http_connections";
 pub const CONNECTIONS_REFUSED: &str = "tidegate_http_connections_refused_total";
@@ -73,18 +66,21 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// Wraps a role's routes in what every request passes: measurement, panic barrier, deadline, body limit.
 pub fn with_limits(router: Router, limits: &Limits) -> Router {
-    let request_timeout = limits.request_timeout;
     router
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(limits.max_body))
-        .layer(axum::middleware::from_fn(move |request, next| guarded(request_timeout, request, next)))
+        .layer(Guard { deadline: limits.request_timeout, max_body: limits.max_body })
 }
 
-/// Serves until [`Tasks::stopping`], then drains.
-pub async fn serve(name: &'static str, listener: TcpListener, router: Router, limits: Limits, tasks: Tasks) {
+/// Serves until [`Tasks::stopping`], then drains. `service` is a router, or anything else that is always ready.
+pub async fn serve<S, B>(name: &'static str, listener: TcpListener, service: S, limits: Limits, tasks: Tasks)
+where
+    S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     let of_connection = tasks.clone();
-    let handle = move |stream| connection(stream, router.clone(), limits, of_connection.clone());
+    let handle = move |stream| connection(stream, service.clone(), limits, of_connection.clone());
     accept(name, listener, limits.max_connections, tasks, handle).await;
 }
 
@@ -131,15 +127,22 @@ pub async fn accept<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, tasks: Tasks) {
+async fn connection<S, B>(stream: TcpStream, service: S, limits: Limits, tasks: Tasks)
+where
+    S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
     let has_begun = Arc::new(AtomicBool::new(false));
     let service = {
         let has_begun = Arc::clone(&has_begun);
         hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             has_begun.store(true, Ordering::Relaxed);
-            router.clone().oneshot(request.map(Body::new))
+            service.clone().call(request)
         })
     };
+    // Its own token: the one of all tasks has a lock that every connection would take with every request.
+    let stopping = tasks.stopping().child_token();
     let builder = builder(&limits);
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let first_request = async {
@@ -149,10 +152,11 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, tasks: Ta
         }
     };
     tokio::select! {
+        biased;
         // A client that goes away or talks nonsense is its own affair.
         _ = serving.as_mut() => return,
         () = first_request => return,
-        () = tasks.stopping().cancelled() => serving.as_mut().graceful_shutdown(),
+        () = stopping.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     if tokio::time::timeout(limits.drain_timeout, serving).await.is_err() {
         tracing::warn!("A connection was cut: its request did not end within shutdown.drain_timeout.");
@@ -161,7 +165,13 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, tasks: Ta
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(64 * 1024);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(64 * 1024)
+        // Answers are small: one buffer costs a copy, and several of them more of the kernel's time.
+        .writev(false);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -171,52 +181,6 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .keep_alive_interval(limits.header_timeout)
         .keep_alive_timeout(limits.header_timeout);
     builder
-}
-
-async fn guarded(deadline: Duration, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let span = tracing::info_span!("request", %method, route = route.as_ref().map(MatchedPath::as_str));
-    telemetry::follow(&span, request.headers());
-    let handler = AssertUnwindSafe(next.run(request).instrument(span)).catch_unwind();
-    let answered = tokio::time::timeout(deadline, handler).await;
-    let response = match answered {
-        Ok(Ok(response)) => response,
-        Ok(Err(panic)) => {
-            tracing::error!(panic = panic_text(&*panic), "A request handler panicked.");
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal",
-                "something went wrong here; the log has the cause",
-            )
-            .into_response()
-        }
-        Err(_) => Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "request_timeout",
-            format!("the request took longer than {deadline:?} (server.request_timeout)"),
-        )
-        .into_response(),
-    };
-    measure(&method, route.as_ref(), response.status(), started.elapsed());
-    response
-}
-
-/// Labels are the route's pattern, never the path: a stranger cannot grow the metrics.
-fn measure(method: &Method, route: Option<&MatchedPath>, status: StatusCode, took: Duration) {
-    let route = route.map_or("unknown", MatchedPath::as_str).to_owned();
-    let method = match *method {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        _ => "other",
-    };
-    let class = ["1xx", "2xx", "3xx", "4xx", "5xx"][usize::from(status.as_u16() / 100 - 1).min(4)];
-    metrics::counter!(REQUESTS, "method" => method, "route" => route.clone(), "status" => class).increment(1);
-    metrics::histogram!(REQUEST_SECONDS, "method" => method, "route" => route).record(took.as_secs_f64());
 }
 
 async fn unknown_route(method: Method, uri: Uri) -> Problem {

@@ -7,17 +7,26 @@ use std::{io::IsTerminal, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderMap, Uri, header},
+    http::{HeaderMap, Method, Uri, header},
     routing::get,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
-use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::Level;
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 use crate::{config::Invalid, shutdown::Tasks};
 
 #[cfg(feature = "otel")]
 mod otel;
+
+/// What the spans of requests are filtered by.
+const REQUEST: &str = "tidegate::request";
 
 /// The section `[telemetry]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,12 +95,28 @@ fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Makes `span` a child of the caller's trace, if the caller sent one (`traceparent`).
+/// The span of a request, in the caller's trace if the caller sent one (`traceparent`). See [`without_requests`].
+pub fn request_span(method: &Method, route: &str, headers: &HeaderMap) -> tracing::Span {
+    let span = tracing::info_span!(target: REQUEST, "request", %method, route);
+    follow(&span, headers);
+    span
+}
+
+/// Makes `span` a child of the caller's trace, if the caller sent one.
 pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
     #[cfg(feature = "otel")]
     otel::follow(span, headers);
     #[cfg(not(feature = "otel"))]
     let _ = (span, headers);
+}
+
+/// Log lines name their request only at debug: to note each request for lines that hardly any of them writes would cost as
+/// much as half of a small request. Exported traces always have it.
+fn without_requests(filter: &Targets) -> Targets {
+    match filter.would_enable(REQUEST, &Level::DEBUG) {
+        true => filter.clone(),
+        false => filter.clone().with_target(REQUEST, LevelFilter::OFF),
+    }
 }
 
 /// The trace that the running code belongs to, as a `traceparent`; `None` where no traces are exported.
@@ -116,7 +141,7 @@ pub fn init(config: &Config) -> Telemetry {
     } else {
         Box::new(tracing_subscriber::fmt::layer().with_target(false).with_writer(std::io::stderr))
     };
-    let layers = vec![output.with_filter(config.filter.clone()).boxed()];
+    let layers = vec![output.with_filter(without_requests(&config.filter)).boxed()];
 
     #[cfg(feature = "otel")]
     let (layers, traces) = otel::add(layers, config.otlp_endpoint.as_deref());
@@ -164,6 +189,22 @@ impl Telemetry {
             && let Err(error) = traces.shutdown()
         {
             tracing::warn!(%error, "Some traces were not exported.");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_name_their_request_only_at_debug() {
+        for (filter, names) in
+            [("info", false), ("info,platform=debug", false), ("info,tidegate::request=debug", true), ("debug", true)]
+        {
+            let filter = without_requests(&filter.parse().unwrap());
+            assert_eq!(filter.would_enable(REQUEST, &Level::INFO), names, "{filter}");
+            assert!(filter.would_enable("tidegate", &Level::INFO), "{filter}");
         }
     }
 }
