@@ -4,18 +4,20 @@
 //! is asked for in the database at most once a second; what it may do is then remembered, and forgotten when it is revoked
 //! here. Another replica notices a revocation within that second.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+mod guard;
+mod headers;
+
+use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::constant_time;
 use axum::{
-    extract::{FromRequestParts, Request},
-    http::{HeaderMap, StatusCode, Uri, header, request::Parts, uri::Authority},
-    middleware::Next,
-    response::{IntoResponse, Response},
+    extract::FromRequestParts,
+    http::{HeaderMap, StatusCode, Uri, request::Parts},
 };
 use moka::sync::Cache;
 use platform::{problem::Problem, secret::Secret, shutdown::Tasks};
 
+use self::headers::{presented_key, presented_tenant, refuse_other_sites};
 use crate::{
     config::Doors,
     key::{self, Hash, sha256},
@@ -100,27 +102,37 @@ pub struct Door {
 
 struct Inner {
     admin_key: Option<[u8; 32]>,
+    /// Who shows the admin key, or comes in dev mode, for the default tenant.
+    anyone: Caller,
     store: Store,
     tasks: Tasks,
     keys: Cache<Hash, Caller>,
     tenants: Cache<String, Arc<str>>,
 }
 
+/// What can be said of a caller without asking the database.
+enum Recalled<'a> {
+    Caller(Caller),
+    Key(Hash),
+    /// For whom the admin key acts.
+    Tenant(&'a str),
+}
+
 impl Door {
     pub fn new(doors: &Doors, store: Store, tasks: Tasks) -> Self {
-        let admin_key = match doors {
-            Doors::Dev => None,
-            Doors::Locked { admin_key } => Some(sha256(admin_key.expose())),
+        let (admin_key, actor) = match doors {
+            Doors::Dev => (None, "dev"),
+            Doors::Locked { admin_key } => (Some(sha256(admin_key.expose())), "admin"),
         };
+        let anyone = Caller { tenant: DEFAULT_TENANT.into(), actor: actor.into(), reach: Reach::Everything };
         let keys = Cache::builder().max_capacity(REMEMBERED_KEYS).time_to_live(REMEMBERED_FOR).build();
         let tenants = Cache::builder().max_capacity(REMEMBERED_KEYS).time_to_live(REMEMBERED_FOR).build();
-        Door { inner: Arc::new(Inner { admin_key, store, tasks, keys, tenants }) }
+        Door { inner: Arc::new(Inner { admin_key, anyone, store, tasks, keys, tenants }) }
     }
 
     /// The routes, each behind this door.
     pub fn guard(&self, router: axum::Router) -> axum::Router {
-        let door = self.clone();
-        router.layer(axum::middleware::from_fn(move |request, next| door.clone().enter(request, next)))
+        router.layer(self.clone())
     }
 
     /// A key was revoked, replaced or deleted here: ask again.
@@ -129,55 +141,62 @@ impl Door {
         self.inner.tenants.invalidate_all();
     }
 
-    async fn enter(self, mut request: Request, next: Next) -> Response {
-        match self.identify(request.uri(), request.headers()).await {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-                next.run(request).await
-            }
-            Err(problem) => problem.into_response(),
-        }
-    }
-
-    async fn identify(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let presented = presented_key(headers)?;
-        if self.inner.admin_key.is_none() && !presented.as_ref().is_some_and(|key| key::is_ours(key.expose())) {
-            refuse_other_sites(uri, headers)?;
-        }
-        self.caller(presented.as_ref(), presented_tenant(headers)).await
-    }
-
     /// Like a request with these headers, for protocols that no web page can speak.
     pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        self.caller(presented_key(headers)?.as_ref(), presented_tenant(headers)).await
+        self.ask(self.recall(presented_key(headers)?, presented_tenant(headers))?).await
     }
 
     /// Who shows this key, or none. `tenant` is whom the admin key, or dev mode, acts for; a key has its own.
     pub async fn caller(&self, presented: Option<&Secret>, tenant: Option<&str>) -> Result<Caller, Problem> {
-        match (&self.inner.admin_key, presented) {
-            (None, Some(key)) if key::is_ours(key.expose()) => self.by_key(key).await,
-            (None, _) => self.everything("dev", tenant).await,
+        self.ask(self.recall(presented.map(Secret::expose), tenant)?).await
+    }
+
+    /// Who sent a request.
+    async fn sender(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
+        self.ask(self.recall_sender(uri, headers)?).await
+    }
+
+    fn recall_sender<'a>(&self, uri: &Uri, headers: &'a HeaderMap) -> Result<Recalled<'a>, Problem> {
+        let presented = presented_key(headers)?;
+        if self.inner.admin_key.is_none() && !presented.is_some_and(key::is_ours) {
+            refuse_other_sites(uri, headers)?;
+        }
+        self.recall(presented, presented_tenant(headers))
+    }
+
+    fn recall<'a>(&self, presented: Option<&str>, tenant: Option<&'a str>) -> Result<Recalled<'a>, Problem> {
+        let Inner { admin_key, anyone, keys, tenants, .. } = &*self.inner;
+        let by_key = match (admin_key, presented) {
+            (None, presented) => presented.filter(|key| key::is_ours(key)),
             (Some(_), None) => {
-                Err(unauthorized("missing_key", "send your key as `Authorization: Bearer <key>` or `x-api-key: <key>`"))
+                let detail = "send your key as `Authorization: Bearer <key>` or `x-api-key: <key>`";
+                return Err(unauthorized("missing_key", detail));
             }
             // Hashes are compared, in constant time: neither length nor prefix of the admin key can be measured.
-            (Some(admin), Some(key))
-                if constant_time::verify_slices_are_equal(admin, &sha256(key.expose())).is_ok() =>
-            {
-                self.everything("admin", tenant).await
+            (Some(admin), Some(key)) => {
+                Some(key).filter(|key| constant_time::verify_slices_are_equal(admin, &sha256(key)).is_err())
             }
-            (Some(_), Some(key)) => self.by_key(key).await,
+        };
+        if let Some(key) = by_key {
+            let hash = key::hash(key).ok_or_else(unknown_key)?;
+            return Ok(keys.get(&hash).map_or(Recalled::Key(hash), Recalled::Caller));
+        }
+        let Some(id) = tenant else { return Ok(Recalled::Caller(anyone.clone())) };
+        let known = tenants.get(id).map(|tenant| Caller { tenant, ..anyone.clone() });
+        Ok(known.map_or(Recalled::Tenant(id), Recalled::Caller))
+    }
+
+    async fn ask(&self, recalled: Recalled<'_>) -> Result<Caller, Problem> {
+        match recalled {
+            Recalled::Caller(caller) => Ok(caller),
+            Recalled::Key(hash) => self.find_key(hash).await,
+            Recalled::Tenant(id) => self.find_tenant(id).await,
         }
     }
 
-    async fn by_key(&self, presented: &Secret) -> Result<Caller, Problem> {
+    async fn find_key(&self, hash: Hash) -> Result<Caller, Problem> {
         let Inner { store, keys, tasks, .. } = &*self.inner;
-        let unknown = || unauthorized("invalid_key", "this key is not known here");
-        let hash = key::hash(presented.expose()).ok_or_else(unknown)?;
-        if let Some(caller) = keys.get(&hash) {
-            return Ok(caller);
-        }
-        let found = store.find_key(&hash).await?.ok_or_else(unknown)?;
+        let found = store.find_key(&hash).await?.ok_or_else(unknown_key)?;
         if found.is_revoked {
             return Err(unauthorized("revoked_key", "this key was revoked: use another"));
         }
@@ -201,85 +220,19 @@ impl Door {
         Ok(caller)
     }
 
-    async fn everything(&self, actor: &str, tenant: Option<&str>) -> Result<Caller, Problem> {
-        let tenant = match tenant {
-            None => DEFAULT_TENANT.into(),
-            Some(id) => self.existing_tenant(id).await?,
-        };
-        Ok(Caller { tenant, actor: actor.into(), reach: Reach::Everything })
-    }
-
-    async fn existing_tenant(&self, id: &str) -> Result<Arc<str>, Problem> {
-        if let Some(tenant) = self.inner.tenants.get(id) {
-            return Ok(tenant);
-        }
-        let found = self.inner.store.tenant(id).await?;
+    async fn find_tenant(&self, id: &str) -> Result<Caller, Problem> {
+        let Inner { store, tenants, anyone, .. } = &*self.inner;
+        let found = store.tenant(id).await?;
         let tenant: Arc<str> = found.ok_or_else(|| Problem::not_found("tenant", id).field("x-tenant"))?.id.into();
-        self.inner.tenants.insert(id.to_owned(), Arc::clone(&tenant));
-        Ok(tenant)
+        tenants.insert(id.to_owned(), Arc::clone(&tenant));
+        Ok(Caller { tenant, ..anyone.clone() })
     }
 }
 
-/// The key as sent, from either header; anything that is not readable text is no key.
-fn presented_key(headers: &HeaderMap) -> Result<Option<Secret>, Problem> {
-    if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let text = value.to_str().unwrap_or_default();
-        let (scheme, key) = text.split_once(' ').unwrap_or_default();
-        if !scheme.eq_ignore_ascii_case("bearer") || key.trim().is_empty() {
-            return Err(unauthorized("invalid_key", "write the header as `Authorization: Bearer <key>`"));
-        }
-        return Ok(Some(Secret::new(key.trim())));
-    }
-    Ok(headers.get("x-api-key").map(|value| Secret::new(value.to_str().unwrap_or_default())))
-}
-
-fn presented_tenant(headers: &HeaderMap) -> Option<&str> {
-    headers.get("x-tenant").map(|value| value.to_str().unwrap_or_default())
+fn unknown_key() -> Problem {
+    unauthorized("invalid_key", "this key is not known here")
 }
 
 fn unauthorized(code: &'static str, detail: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, code, detail)
-}
-
-/// Dev mode trusts this machine, but a browser on it also runs other people's pages: a page must not reach us through a
-/// name of its own that resolves to loopback, nor post across origins.
-fn refuse_other_sites(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .or_else(|| uri.authority().map(Authority::as_str));
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-    let origin_host = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    if [host, origin_host].into_iter().flatten().all(is_this_machine) {
-        return Ok(());
-    }
-    Err(Problem::new(
-        StatusCode::FORBIDDEN,
-        "foreign_host",
-        "without an admin key only localhost may be named here: use http://127.0.0.1 or set TIDEGATE_ADMIN_KEY",
-    ))
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host();
-    let literal = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_this_machine;
-
-    #[test]
-    fn only_loopback_names_are_this_machine() {
-        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST"] {
-            assert!(is_this_machine(host), "{host}");
-        }
-        for host in
-            ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", "10.0.0.1", "", "null", "[::]"]
-        {
-            assert!(!is_this_machine(host), "{host}");
-        }
-    }
 }

@@ -34,10 +34,13 @@ pub fn is_ours(text: &str) -> bool {
 
 /// The hash of a well-formed key; `None` for anything else.
 pub fn hash(text: &str) -> Option<Hash> {
-    let mut random = [0; RANDOM_BYTES];
-    let body = text.strip_prefix(PREFIX)?.get(..RANDOM_BYTES * 2)?;
-    hex::decode_to_slice(body, &mut random).ok()?;
-    (render(&random) == text).then(|| Hash(sha256(text)))
+    let (body, checksum) = text.split_at_checked(PREFIX.len() + RANDOM_BYTES * 2)?;
+    let digits = body.strip_prefix(PREFIX)?.bytes().chain(checksum.bytes());
+    let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+    let is_well_formed = checksum.len() == 8
+        && digits.into_iter().all(is_hex)
+        && u32::from_str_radix(checksum, 16) == Ok(crc32fast::hash(body.as_bytes()));
+    is_well_formed.then(|| Hash(sha256(text)))
 }
 
 /// What may be shown of a key afterwards, so that people can tell theirs apart.
