@@ -112,7 +112,8 @@ impl Limiter {
             let report = self.local.decide_one(key, policy, cost.get(), wait, self.clock.now_us());
             return Decision::from_report(&report, policy, false);
         }
-        self.decide(&Limits(&[Ask::new(key, policy, cost)]), Wait::AtMost(0)).await.into_decision()
+        // A question to Redis is large: who is answered from memory need not carry the room for it around.
+        Box::pin(self.decide(&Limits(&[Ask::new(key, policy, cost)]), Wait::AtMost(0))).await.into_decision()
     }
 
     /// Several limits at once: all are counted, or none is, and the decision names the one that refused.

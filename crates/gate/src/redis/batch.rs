@@ -75,7 +75,7 @@ impl Batch {
         match self.inner.take_turn(call)? {
             Turn::Now(call) => {
                 let _flight = Flight(self.inner.clone());
-                let mut replies = self.inner.send(&[&call]).await?;
+                let mut replies = self.inner.send(vec![call]).await?;
                 one(replies.pop())
             }
             Turn::Wait(reply) => reply.await.unwrap_or(Err(Error::NotConnected)),
@@ -110,17 +110,18 @@ impl Inner {
     }
 
     /// One script for all these calls; one reply each.
-    async fn send(&self, calls: &[&Call]) -> Result<Vec<Value>, Error> {
+    async fn send(&self, calls: Vec<Call>) -> Result<Vec<Value>, Error> {
+        let count = calls.len();
         let mut keys = Vec::with_capacity(calls.iter().map(|call| call.keys.len()).sum());
         let mut args = Vec::with_capacity(calls.iter().map(|call| call.args.len() + 2).sum::<usize>() + 1);
         for call in calls {
-            keys.extend(call.keys.iter().cloned());
             args.push(Arg::Int(call.keys.len() as u64));
             args.push(Arg::Int(call.args.len() as u64));
-            args.extend(call.args.iter().cloned());
+            keys.extend(call.keys);
+            args.extend(call.args);
         }
         match self.redis.run(self.script, &keys, args).await? {
-            Value::Array(replies) if replies.len() == calls.len() => Ok(replies),
+            Value::Array(replies) if replies.len() == count => Ok(replies),
             _ => Err(Error::UnexpectedReply),
         }
     }
@@ -141,19 +142,18 @@ impl Inner {
     }
 
     async fn send_group(&self, waiting: Vec<Waiting>) {
-        let calls: Vec<&Call> = waiting.iter().map(|waiting| &waiting.call).collect();
-        let result = self.send(&calls).await;
-        drop(calls);
-        match result {
+        let (calls, callers): (Vec<_>, Vec<_>) =
+            waiting.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
+        // A caller that is gone decided without this answer.
+        match self.send(calls).await {
             Ok(replies) => {
-                for (waiting, reply) in waiting.into_iter().zip(replies) {
-                    // A caller that is gone decided without this answer.
-                    waiting.reply.send(one(Some(reply))).ok();
+                for (caller, reply) in callers.into_iter().zip(replies) {
+                    caller.send(one(Some(reply))).ok();
                 }
             }
             Err(error) => {
-                for waiting in waiting {
-                    waiting.reply.send(Err(error.clone())).ok();
+                for caller in callers {
+                    caller.send(Err(error.clone())).ok();
                 }
             }
         }
