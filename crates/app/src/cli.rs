@@ -166,9 +166,9 @@ Examples:
   tidegate bench dispatch
   DATABASE_URL=postgres://… REDIS_URL=redis://… tidegate bench dispatch --subscriptions 10000")]
     Dispatch(BenchDispatch),
-    /// The handler that `bench limits` compares itself to: same bytes, no decision
+    /// The handlers that `bench limits` compares itself to: same bytes, no decision
     #[command(hide = true)]
-    Bare { addr: std::net::SocketAddr },
+    Bare { http: std::net::SocketAddr, grpc: std::net::SocketAddr },
 }
 
 /// throttlecrab-server, where `THROTTLECRAB` or the path says it is.

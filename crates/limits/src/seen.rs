@@ -1,8 +1,9 @@
 //! Who was limited: counters per rule, the keys that were checked and refused most, and a sample of decisions in the log.
 //!
-//! All of it is bounded: so many rules have a counter of their own, so many keys per tenant are remembered. Keys are kept
-//! by the space-saving rule: a full table gives the place of its smallest count to the newcomer, who inherits that count
-//! as its possible error. Whoever makes up more than one part in [`MOST_KEYS`] of the traffic is always in the table.
+//! All of it is bounded: so many rules have a counter of their own, so many keys per tenant are remembered. A full table
+//! forgets the rarer half of its keys at once, so that a key costs the same however many pass by. Who comes later may be
+//! one of the forgotten and begins with the highest of their counts, which is its possible error. Whoever makes up more
+//! than one part in [`MOST_KEYS`] of the traffic is always in the table.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +20,7 @@ use crate::{
 
 /// Rules with a counter of their own; the others share one.
 const MOST_NAMES: usize = 200;
-/// Keys that are remembered, per tenant and order.
+/// Keys that are remembered, per tenant and order; up to twice as many until the rarer half is forgotten.
 const MOST_KEYS: usize = 256;
 /// Tenants whose keys are remembered.
 const MOST_TENANTS: usize = 1_000;
@@ -58,7 +59,10 @@ struct Tables {
 
 #[derive(Debug, Default)]
 struct Table {
+    /// How often a key came, and by how much that may be too high.
     counts: HashMap<Box<str>, (u64, u64)>,
+    /// How often a key that is not here may have come.
+    forgotten: u64,
 }
 
 impl Seen {
@@ -121,15 +125,17 @@ impl Table {
             *count += 1;
             return;
         }
-        let mut inherited = 0;
-        if self.counts.len() >= MOST_KEYS
-            && let Some((smallest, count)) =
-                self.counts.iter().min_by_key(|(_, (count, _))| *count).map(|(key, (count, _))| (key.clone(), *count))
-        {
-            self.counts.remove(&smallest);
-            inherited = count;
+        if self.counts.len() >= 2 * MOST_KEYS {
+            self.forget_half();
         }
-        self.counts.insert(key.into(), (inherited + 1, inherited));
+        self.counts.insert(key.into(), (self.forgotten + 1, self.forgotten));
+    }
+
+    fn forget_half(&mut self) {
+        let mut counts: Vec<u64> = self.counts.values().map(|(count, _)| *count).collect();
+        let middle = counts.len() / 2;
+        self.forgotten = *counts.select_nth_unstable(middle).1;
+        self.counts.retain(|_, (count, _)| *count > self.forgotten);
     }
 
     fn top(&self, limit: usize) -> Vec<Count> {
@@ -156,7 +162,7 @@ mod tests {
                 table.count("often");
             }
         }
-        assert_eq!(table.counts.len(), MOST_KEYS);
+        assert!(table.counts.len() <= 2 * MOST_KEYS);
         let top = table.top(MOST_KEYS);
         let often = top.iter().find(|count| count.key == "often").expect("a tenth of the traffic is kept");
         assert!(often.count >= 2_000 && often.count - often.error <= 2_000, "{often:?}");

@@ -1,18 +1,16 @@
 //! What every call passes: a bound on calls under way, a deadline, the panic barrier. Their answers are gRPC's own.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    extract::Request,
-    http::{StatusCode, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
+use platform::http_server::{Cut, within};
+use tokio::{sync::Semaphore, time::Instant};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::http::{Request, Response, StatusCode, header},
 };
-use futures_util::FutureExt;
-use tokio::sync::Semaphore;
-use tonic::Status;
 
+use super::services::Answering;
 use crate::metrics::GRPC_SHED;
 
 /// Calls under way: beyond, Redis' deadline would pass while the last of them waits.
@@ -20,31 +18,54 @@ const MOST_UNDER_WAY: usize = 4096;
 
 const GRPC: &[u8] = b"application/grpc";
 
-pub(super) fn guard(router: Router, deadline: Duration) -> Router {
-    let places = Arc::new(Semaphore::new(MOST_UNDER_WAY));
-    router.layer(axum::middleware::from_fn(move |request, next| guarded(places.clone(), deadline, request, next)))
+/// Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Guard {
+    places: Arc<Semaphore>,
+    deadline: Duration,
 }
 
-async fn guarded(places: Arc<Semaphore>, deadline: Duration, request: Request, next: Next) -> Response {
-    // A web page can post to any port of the machine, but not with this type.
-    let is_grpc = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
-    if !is_grpc {
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "this listener speaks gRPC: send content-type: application/grpc")
-            .into_response();
+impl Guard {
+    pub(super) fn new(deadline: Duration) -> Guard {
+        Guard { places: Arc::new(Semaphore::new(MOST_UNDER_WAY)), deadline }
     }
-    let Ok(_place) = places.try_acquire() else {
-        metrics::counter!(GRPC_SHED).increment(1);
-        let detail = format!("{MOST_UNDER_WAY} calls are under way here: try again, or ask another replica");
-        return Status::unavailable(detail).into_http();
-    };
-    let handler = AssertUnwindSafe(next.run(request)).catch_unwind();
-    match tokio::time::timeout(deadline, handler).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) => {
-            tracing::error!("A gRPC handler panicked.");
-            Status::internal("something went wrong here; the log has the cause").into_http()
+
+    /// The answer of `call`, if it may be made.
+    pub(super) fn watch<B>(&self, request: Request<B>, call: impl FnOnce(Request<B>) -> Answering) -> Answering {
+        // A web page can post to any port of the machine, but not with this type.
+        let is_grpc = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
+        if !is_grpc {
+            return Box::pin(ready(Ok(not_grpc())));
         }
-        Err(_) => Status::deadline_exceeded(format!("the call took longer than {deadline:?} (server.request_timeout)"))
-            .into_http(),
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            metrics::counter!(GRPC_SHED).increment(1);
+            let detail = format!("{MOST_UNDER_WAY} calls are under way here: try again, or ask another replica");
+            return Box::pin(ready(Ok(Status::unavailable(detail).into_http())));
+        };
+        let (deadline, handler) = (self.deadline, call(request));
+        Box::pin(async move {
+            let answered = within(Instant::now() + deadline, handler).await;
+            drop(place);
+            answered.unwrap_or_else(|cut| Ok(cut_off(&cut, deadline).into_http()))
+        })
     }
+}
+
+fn cut_off(cut: &Cut, deadline: Duration) -> Status {
+    match cut {
+        Cut::Panic(_) => {
+            tracing::error!("A gRPC handler panicked.");
+            Status::internal("something went wrong here; the log has the cause")
+        }
+        Cut::Deadline => {
+            Status::deadline_exceeded(format!("the call took longer than {deadline:?} (server.request_timeout)"))
+        }
+    }
+}
+
+fn not_grpc() -> Response<Body> {
+    let detail = "this listener speaks gRPC: send content-type: application/grpc";
+    let mut response = Response::new(Body::new(detail.to_owned()));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
 }

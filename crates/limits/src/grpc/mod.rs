@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`rls`], [`headers`] | `envoy.service.ratelimit.v3` |
 //! | [`checks`], [`gates`] | `tidegate.limits.v1` |
+//! | [`services`] | which service a call is for |
 //! | [`guard`] | what every call passes: a bound on calls under way, a deadline, the panic barrier |
 //! | [`status`] | mistakes in gRPC's own form |
 //!
@@ -15,6 +16,7 @@ mod guard;
 mod headers;
 mod proto;
 mod rls;
+mod services;
 mod status;
 
 /// The messages, for clients of our own.
@@ -26,7 +28,6 @@ pub(crate) mod wire {
 use std::time::Duration;
 
 use ::metrics::Counter;
-use axum::Router;
 use platform::{
     http_server::{self, Limits},
     shutdown::Tasks,
@@ -42,6 +43,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use self::{
     checks::Checks,
     gates::GateService,
+    guard::Guard,
     proto::{
         envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME as RLS},
         tidegate::limits::v1::{
@@ -50,6 +52,7 @@ use self::{
         },
     },
     rls::Rls,
+    services::Services,
     status::status,
 };
 use crate::{engine::Engine, gates::Gates, metrics::DECISIONS};
@@ -68,11 +71,11 @@ pub struct Parts {
 
 /// Serves until shutdown, then drains.
 pub async fn serve(listener: TcpListener, parts: Parts, limits: Limits, tasks: Tasks) {
-    let router = router(parts, limits.request_timeout, &tasks).await;
-    http_server::serve("grpc", listener, router, limits, tasks).await;
+    let services = services(parts, limits.request_timeout, &tasks).await;
+    http_server::serve("grpc", listener, services, limits, tasks).await;
 }
 
-async fn router(parts: Parts, deadline: Duration, tasks: &Tasks) -> Router {
+async fn services(parts: Parts, deadline: Duration, tasks: &Tasks) -> Services {
     let Parts { door, engine, gates } = parts;
     let doors = Doors::new(door);
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -91,16 +94,17 @@ async fn router(parts: Parts, deadline: Duration, tasks: &Tasks) -> Router {
     let rls = RateLimitServiceServer::new(Rls { doors: doors.clone(), engine: engine.clone() });
     let checks = LimitsServer::new(Checks { doors: doors.clone(), engine });
     let gates = GatesServer::new(GateService { doors, gates });
-    let guarded = Routes::new(rls.max_decoding_message_size(LONGEST_MESSAGE))
-        .add_service(checks.max_decoding_message_size(LONGEST_MESSAGE))
-        .add_service(gates.max_decoding_message_size(LONGEST_MESSAGE))
-        .into_axum_router();
-    let open = Routes::new(health.max_decoding_message_size(LONGEST_MESSAGE))
+    let others = Routes::new(health.max_decoding_message_size(LONGEST_MESSAGE))
         .add_service(v1.expect(known).max_decoding_message_size(LONGEST_MESSAGE))
         .add_service(v1alpha.expect(known).max_decoding_message_size(LONGEST_MESSAGE))
-        .into_axum_router()
-        .reset_fallback();
-    guard::guard(guarded, deadline).merge(open)
+        .into_axum_router();
+    Services {
+        guard: Guard::new(deadline),
+        rls: rls.max_decoding_message_size(LONGEST_MESSAGE),
+        checks: checks.max_decoding_message_size(LONGEST_MESSAGE),
+        gates: gates.max_decoding_message_size(LONGEST_MESSAGE),
+        others,
+    }
 }
 
 /// Not serving from the first sign of shutdown; when the listener closes, watches end, so that nobody waits for them.

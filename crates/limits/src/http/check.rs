@@ -9,15 +9,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::BytesMut;
-use platform::{
-    http::{JsonText, Path, Query, parse_json},
-    problem::Problem,
-};
+use platform::{http::Path, problem::Problem};
 use serde::Deserialize;
 use tenancy::{door::Caller, scope::Scope};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::answer::{self, CheckOut};
+use super::{
+    answer::{self, CheckOut},
+    question::{CheckQuery, Question},
+};
 use crate::{
     Limits,
     engine::{Answer, Ask, MOST_TOGETHER},
@@ -59,25 +59,6 @@ pub(super) struct BatchOut {
     results: Vec<CheckOut>,
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct CheckQuery {
-    /// The status of a refusal: 200 (the default: a refusal is an answer), or 429 for proxies that look only at it.
-    #[param(value_type = Option<u16>, example = 429)]
-    on_deny: Option<String>,
-}
-
-impl CheckQuery {
-    pub(super) fn denied(&self) -> Result<StatusCode, Problem> {
-        match self.on_deny.as_deref() {
-            None | Some("200") => Ok(StatusCode::OK),
-            Some("429") => Ok(StatusCode::TOO_MANY_REQUESTS),
-            Some(_) => Err(Problem::invalid("on_deny", "on_deny is 200 or 429")),
-        }
-    }
-}
-
 impl<'a> From<&'a CheckIn<'_>> for Ask<'a> {
     fn from(check: &'a CheckIn<'_>) -> Self {
         Ask { key: &check.key, cost: check.cost }
@@ -87,31 +68,19 @@ impl<'a> From<&'a CheckIn<'_>> for Ask<'a> {
 /// May this go ahead? If so it is counted
 #[utoipa::path(post, path = "/v1/limits/check", tag = "limits", request_body = CheckIn, params(CheckQuery), responses(
     (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn check(
-    State(limits): State<Limits>,
-    caller: Caller,
-    Query(query): Query<CheckQuery>,
-    JsonText(body): JsonText,
-) -> Result<Response, Problem> {
-    caller.require(Scope::LimitsCheck)?;
-    let (denied, check) = (query.denied()?, read::<CheckIn<'_>>(&body)?);
-    let answer = limits.engine().check(&caller.tenant, Ask::from(&check)).await?;
-    Ok(answer::respond(&answer, denied))
+pub(super) async fn check(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
+    let check: CheckIn<'_> = question.read()?;
+    let answer = limits.engine().check(&question.tenant, Ask::from(&check)).await?;
+    Ok(answer::respond(&answer, question.denied))
 }
 
 /// Could this go ahead? Counts nothing
 #[utoipa::path(post, path = "/v1/limits/peek", tag = "limits", request_body = CheckIn, params(CheckQuery), responses(
     (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn peek(
-    State(limits): State<Limits>,
-    caller: Caller,
-    Query(query): Query<CheckQuery>,
-    JsonText(body): JsonText,
-) -> Result<Response, Problem> {
-    caller.require(Scope::LimitsCheck)?;
-    let (denied, check) = (query.denied()?, read::<CheckIn<'_>>(&body)?);
-    let answer = limits.engine().peek(&caller.tenant, Ask::from(&check)).await?;
-    Ok(answer::respond(&answer, denied))
+pub(super) async fn peek(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
+    let check: CheckIn<'_> = question.read()?;
+    let answer = limits.engine().peek(&question.tenant, Ask::from(&check)).await?;
+    Ok(answer::respond(&answer, question.denied))
 }
 
 /// Many keys at once: each for itself, or all or nothing
@@ -119,14 +88,8 @@ pub(super) async fn peek(
 /// If one of the checks is wrong (no rule, an empty key, a cost that can never pass), nothing at all is counted.
 #[utoipa::path(post, path = "/v1/limits/check-batch", tag = "limits", request_body = BatchIn, params(CheckQuery), responses(
     (status = 200, body = BatchOut), (status = 404, description = "no rule speaks for a key", body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn check_batch(
-    State(limits): State<Limits>,
-    caller: Caller,
-    Query(query): Query<CheckQuery>,
-    JsonText(body): JsonText,
-) -> Result<Response, Problem> {
-    caller.require(Scope::LimitsCheck)?;
-    let (denied, batch) = (query.denied()?, read::<BatchIn<'_>>(&body)?);
+pub(super) async fn check_batch(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
+    let batch: BatchIn<'_> = question.read()?;
     let most = if batch.atomic { MOST_TOGETHER } else { MOST_CHECKS };
     if batch.checks.is_empty() || batch.checks.len() > most {
         let detail = format!("{} checks are too many or too few: send 1 to {most}", batch.checks.len());
@@ -134,10 +97,10 @@ pub(super) async fn check_batch(
     }
     let asks: Vec<Ask<'_>> = batch.checks.iter().map(Ask::from).collect();
     let answers = match batch.atomic {
-        true => limits.engine().check_all(&caller.tenant, &asks).await,
-        false => limits.engine().check_each(&caller.tenant, &asks).await,
+        true => limits.engine().check_all(&question.tenant, &asks).await,
+        false => limits.engine().check_each(&question.tenant, &asks).await,
     };
-    Ok(respond_batch(&answers?, denied))
+    Ok(respond_batch(&answers?, question.denied))
 }
 
 /// Forget what was counted of a key
@@ -153,11 +116,6 @@ pub(super) async fn reset(
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(Problem::unavailable("redis_unavailable", "Redis does not answer, so only this replica forgot; try again", 5))
-}
-
-/// The body without a copy; what is wrong with it is found by reading it again, slowly.
-pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).or_else(|_| parse_json(body))
 }
 
 fn respond_batch(answers: &[Answer], denied: StatusCode) -> Response {

@@ -3,6 +3,7 @@
 mod answer;
 mod check;
 mod keys;
+mod question;
 mod reserve;
 mod rules;
 

@@ -4,18 +4,14 @@ use std::{borrow::Cow, time::Duration};
 
 use axum::{extract::State, http::StatusCode, response::Response};
 use gate::limiter::hold::Outcome;
-use platform::{
-    config::Span,
-    http::{Json, JsonText, Query},
-    problem::Problem,
-};
+use platform::{config::Span, http::Json, problem::Problem};
 use serde::{Deserialize, Serialize};
 use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 
 use super::{
     answer::{self, CheckOut, milliseconds},
-    check::{CheckQuery, read},
+    question::{CheckQuery, Question},
 };
 use crate::{Limits, engine::Ask};
 
@@ -83,19 +79,13 @@ pub(super) struct SettleOut {
 /// A reservation that nobody settles is given back by itself within a second of its end, whichever replica dies.
 #[utoipa::path(post, path = "/v1/limits/reserve", tag = "limits", request_body = ReserveIn, params(CheckQuery), responses(
     (status = 200, body = ReserveOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn reserve(
-    State(limits): State<Limits>,
-    caller: Caller,
-    Query(query): Query<CheckQuery>,
-    JsonText(body): JsonText,
-) -> Result<Response, Problem> {
-    caller.require(Scope::LimitsCheck)?;
-    let (denied, ReserveIn { key, cost, expires_in }) = (query.denied()?, read(&body)?);
+pub(super) async fn reserve(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
+    let ReserveIn { key, cost, expires_in } = question.read()?;
     let lasts = expires_in.unwrap_or(Span(DEFAULT_LENGTH));
     let lasts = lasts.within("expires_in", Duration::from_secs(1), LONGEST);
     let lasts = lasts.map_err(|wrong| Problem::invalid(wrong.key, wrong.problem))?;
-    let reserved = limits.engine().reserve(&caller.tenant, Ask { key: &key, cost }, lasts).await?;
-    Ok(answer::respond_reserved(&reserved, lasts, denied))
+    let reserved = limits.engine().reserve(&question.tenant, Ask { key: &key, cost }, lasts).await?;
+    Ok(answer::respond_reserved(&reserved, lasts, question.denied))
 }
 
 /// Say what a reservation really cost

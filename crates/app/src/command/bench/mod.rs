@@ -20,7 +20,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Gate(source) => gate(source).await,
         Bench::Limits(source) => limits(source).await,
         Bench::Dispatch(arguments) => dispatch::run(arguments).await,
-        Bench::Bare { addr } => limits::bench::peers::serve_bare(*addr).await.context("the handler failed"),
+        Bench::Bare { http, grpc } => limits::bench::serve_bare(*http, *grpc).await.context("a handler failed"),
     }
 }
 
@@ -33,16 +33,14 @@ async fn gate(source: &Source) -> anyhow::Result<()> {
 
 async fn limits(source: &Source) -> anyhow::Result<()> {
     let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
-    let options = limits::bench::Options { redis_url, ..limits::bench::Options::default() };
     serve::allow_many_files();
-    limits::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
-    let peers = limits::bench::peers::Options {
+    let options = limits::bench::Options {
         program: std::env::current_exe().context("this binary does not know where it lies")?,
         throttlecrab: cli::throttlecrab(),
-        redis_url: options.redis_url,
+        redis_url,
         turn: std::time::Duration::from_millis(400),
         turns: 10,
     };
-    limits::bench::peers::run(&peers, &mut std::io::stdout()).await.context("the bench did not end")?;
+    limits::bench::run(&options, &mut std::io::stdout()).await.context("the bench did not end")?;
     Ok(())
 }

@@ -18,6 +18,7 @@ use super::{
 const CONNECTIONS: usize = 50;
 const PIPELINED: u64 = 16;
 const HOT_PER_SECOND: u64 = 1_000;
+const WANTED_PIPELINED: f64 = 300_000.0;
 
 pub(super) struct Client {
     stream: TcpStream,
@@ -117,6 +118,9 @@ pub(super) async fn measure(
         let per_second = peer_side.as_ref().map(|peer| ("throttlecrab", peer.best.per_second()));
         rows.extend(peer_side.as_ref().map(|peer| peer.best.row(&name("throttlecrab"), None)));
         rows.push(our_side.best.row(&name("tidegate"), per_second));
+        if pipelined == PIPELINED {
+            rows.push(our_side.best.row(&name("tidegate"), Some(("300,000 /s: at least 1", WANTED_PIPELINED))));
+        }
     }
     rows.push(hot_key(options, ours.resp, "in memory").await?);
     Ok(rows)
@@ -143,12 +147,5 @@ async fn hot_key(options: &Options, addr: SocketAddr, place: &str) -> Result<Row
         clients.push(Client::connect(addr, PIPELINED, true).await?);
     }
     let (_, turn) = turn(clients, options.turn.max(Duration::from_secs(2))).await?;
-    let owed = HOT_PER_SECOND as f64 * turn.elapsed.as_secs_f64();
-    let bound = owed + HOT_PER_SECOND as f64;
-    let admitted = turn.admitted as f64;
-    let over_under = (((admitted - bound) / bound * 100.0).max(0.0), ((owed - admitted) / owed * 100.0).max(0.0));
-    Ok(Row {
-        over_under: Some(over_under),
-        ..turn.row(&format!("tidegate RESP {place}, one hot key far above its limit"), None)
-    })
+    Ok(turn.hot_row(&format!("tidegate RESP {place}, one hot key far above its limit"), HOT_PER_SECOND))
 }

@@ -1,8 +1,16 @@
-//! The bare tonic handler: it reads the same request, answers the same bytes and decides nothing. What is left of its speed is
-//! what deciding costs.
+//! The bare handlers of axum and tonic: they read the same request, answer the same bytes and decide nothing. What is left of
+//! their speed is what deciding costs.
 
-use std::net::SocketAddr;
+use std::{io, net::SocketAddr};
 
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{self, HeaderName},
+    routing::post,
+    serve::ListenerExt as _,
+};
+use tokio::net::TcpListener;
 use tonic::{Request, Response, Status, async_trait, transport::Server};
 
 use crate::grpc::wire::envoy::{
@@ -50,7 +58,29 @@ impl RateLimitService for Fixed {
     }
 }
 
-/// Serves until the process ends.
-pub async fn serve(addr: SocketAddr) -> Result<(), tonic::transport::Error> {
-    Server::builder().tcp_nodelay(true).add_service(RateLimitServiceServer::new(Fixed)).serve(addr).await
+/// Reads the body and answers as a check does.
+async fn same_bytes(_: Bytes) -> http::Response<Body> {
+    const BODY: &str = "{\"allowed\":true,\"limit\":1000000,\"remaining\":999999,\"retry_after_ms\":0,\"reset_after_ms\":1,\"rule\":\"*\",\"degraded\":false}";
+    const HEADERS: [(&str, &str); 6] = [
+        ("content-type", "application/json"),
+        ("ratelimit-policy", "\"*\";q=1000000;w=1"),
+        ("ratelimit", "\"*\";r=999999;t=1"),
+        ("x-ratelimit-limit", "1000000"),
+        ("x-ratelimit-remaining", "999999"),
+        ("x-ratelimit-reset", "1"),
+    ];
+    let mut response = http::Response::new(Body::from(BODY));
+    response.headers_mut().reserve(HEADERS.len());
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(HeaderName::from_static(name), http::HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Serves both until the process ends.
+pub async fn serve(http: SocketAddr, grpc: SocketAddr) -> io::Result<()> {
+    let listener = TcpListener::bind(http).await?.tap_io(|stream| drop(stream.set_nodelay(true)));
+    let router = Router::new().route("/v1/limits/check", post(same_bytes));
+    let tonic = Server::builder().tcp_nodelay(true).add_service(RateLimitServiceServer::new(Fixed)).serve(grpc);
+    tokio::try_join!(axum::serve(listener, router), async { tonic.await.map_err(io::Error::other) }).map(drop)
 }

@@ -64,7 +64,7 @@ impl Ours {
         command.env("ADDR", http.to_string()).env("OPS_ADDR", ops.to_string());
         command.env("GRPC_ADDR", grpc.to_string()).env("RESP_ADDR", resp.to_string());
         command.env("TIDEGATE__LIMITS__ENVOY_FILE", &yaml).env("TIDEGATE__LIMITS__ENVOY_ALGORITHM", "gcra");
-        command.env("TIDEGATE__TELEMETRY__LOG", "warn").env("TIDEGATE__SERVER__ROLES", "limits");
+        command.env("TIDEGATE__SERVER__ROLES", "limits");
         if let Some(url) = redis_url {
             command.env("REDIS_URL", url).env("TIDEGATE__REDIS__PREFIX", format!("bench-{}:", gate::Holder::random()));
             // What is measured is Redis' answers, not what this process decides when they are late on a busy machine.
@@ -73,26 +73,28 @@ impl Ours {
         let process = Process::start(&mut command)?;
         reachable(http, "tidegate").await?;
         let ours = Ours { _process: process, http, grpc, resp };
-        http::make_rule(http).await?;
+        http::make_rules(http).await?;
         fs::remove_file(&yaml)?;
         Ok(ours)
     }
 }
 
-/// A handler that answers the same bytes and decides nothing.
+/// Handlers that answer the same bytes and decide nothing.
 pub(super) struct Bare {
     _process: Process,
+    pub(super) http: SocketAddr,
     pub(super) grpc: SocketAddr,
 }
 
 impl Bare {
     pub(super) async fn start(program: &Path) -> Result<Bare, BenchError> {
-        let [grpc] = free_ports()?;
+        let [http, grpc] = free_ports()?;
         let mut command = Command::new(program);
-        command.args(["bench", "bare", &grpc.to_string()]).env_clear();
+        command.args(["bench", "bare", &http.to_string(), &grpc.to_string()]).env_clear();
         let process = Process::start(&mut command)?;
+        reachable(http, "the bare handler").await?;
         reachable(grpc, "the bare handler").await?;
-        Ok(Bare { _process: process, grpc })
+        Ok(Bare { _process: process, http, grpc })
     }
 }
 
