@@ -20,16 +20,17 @@ impl Limiter {
             let cost = NonZeroU64::new(*cost).unwrap_or(NonZeroU64::MIN);
             return Ok(vec![self.check(key, policy, cost).await]);
         }
-        let now_us = self.clock.now_us();
+        let asked_us = self.clock.now_us();
         let Some(shared) = &self.shared else {
-            let reports = self.local.decide_every(&limits, true, now_us, |policy| *policy);
+            let reports = self.local.decide_every(&limits, true, asked_us, |policy| *policy);
             return Ok(decisions(asks, &reports, false));
         };
-        let Ok(held) = self.hold_share(&limits, Wait::AtMost(0), now_us) else {
-            return Ok(self.decide_every_alone(&limits, false, now_us));
+        let Ok(held) = self.hold_share(&limits, Wait::AtMost(0), asked_us) else {
+            return Ok(self.decide_every_alone(&limits, false, asked_us));
         };
         let answered = self.fallback.attempt("limiter_check", shared.decide_every(&limits)).await;
-        self.let_go(&held, now_us);
+        let now_us = self.clock.now_us();
+        self.let_go(&held, asked_us, now_us);
         let Some(reports) = answered else {
             return Ok(self.decide_every_alone(&limits, true, now_us));
         };

@@ -35,7 +35,7 @@ impl Limiter {
     /// Redis has answered, or did not: the place in the share is free again.
     pub(crate) fn answered(&self, ask: &Ask, asked: Asked) {
         if asked.is_held {
-            self.let_go(std::slice::from_ref(ask), asked.at_us);
+            self.let_go(std::slice::from_ref(ask), asked.at_us, self.clock.now_us());
         }
     }
 
@@ -46,7 +46,7 @@ impl Limiter {
         {
             shared.denied.remember(&ask.key, &ask.policy, ask.cost, report, (version, asked.at_us));
         }
-        self.follow(&Limits(std::slice::from_ref(ask)), report, is_taken, asked.at_us);
+        self.follow(&Limits(std::slice::from_ref(ask)), report, is_taken, self.clock.now_us());
     }
 
     /// Without Redis.

@@ -83,6 +83,15 @@ impl MemoryLimiter {
         })
     }
 
+    /// Gives back what was charged at `taken_us`, unless it no longer counts: then it is back already.
+    pub(super) fn let_go(&self, key: &Key, policy: &Policy, cost: u64, taken_us: u64, now_us: u64) {
+        self.correct(key, policy, now_us, |state| {
+            if state.still_counts(policy, taken_us, now_us) {
+                state.refund(policy, cost, now_us);
+            }
+        });
+    }
+
     /// Changes a state by hand; answers what `f` did, what remains and when it is as if never used.
     pub(super) fn correct<R>(
         &self,
@@ -117,5 +126,39 @@ impl MemoryLimiter {
 
     pub(super) fn len(&self) -> usize {
         self.states.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limiter::Algorithm;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    /// Takes ten of ten, lets one go later, and says how many can be taken then.
+    fn taken_after_one_was_let_go(algorithm: Algorithm, later_us: u64) -> usize {
+        let (limiter, key) = (MemoryLimiter::new(10), Key::new("k").unwrap());
+        let policy = Policy::new(algorithm, 10, Duration::from_secs(1)).unwrap();
+        let take = |now_us| limiter.decide_one(&key, &policy, 1, Wait::AtMost(0), now_us).wait_us == 0;
+        assert_eq!((0..20).filter(|_| take(NOW)).count(), 10);
+        let others = (0..20).filter(|_| take(NOW + later_us)).count();
+        limiter.let_go(&key, &policy, 1, NOW, NOW + later_us);
+        others + (0..20).filter(|_| take(NOW + later_us)).count()
+    }
+
+    #[test]
+    fn what_is_let_go_late_frees_itself_and_takes_nothing_back_that_others_used_meanwhile() {
+        assert_eq!(taken_after_one_was_let_go(Algorithm::Gcra, 500_000), 5 + 1);
+        assert_eq!(taken_after_one_was_let_go(Algorithm::TokenBucket, 500_000), 5 + 1);
+        assert_eq!(taken_after_one_was_let_go(Algorithm::FixedWindow, 500_000), 1);
+    }
+
+    #[test]
+    fn what_no_longer_counts_is_not_given_back() {
+        assert_eq!(taken_after_one_was_let_go(Algorithm::FixedWindow, 1_500_000), 10);
+        assert_eq!(taken_after_one_was_let_go(Algorithm::SlidingLog, 1_500_000), 10);
     }
 }

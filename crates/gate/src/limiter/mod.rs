@@ -144,16 +144,15 @@ impl Limiter {
 
     /// Gives back what was counted and not used; what remains is the answer's `remaining`.
     pub async fn refund(&self, key: &Key, policy: &Policy, cost: NonZeroU64) -> Decision {
-        let now_us = self.clock.now_us();
         if let Some(shared) = &self.shared {
             let refunded = self.fallback.attempt("limiter_refund", shared.refund(key, policy, cost.get())).await;
             shared.denied.forget(key);
             if let Some(report) = refunded {
-                self.local.refund(key, &self.share(policy), cost.get(), now_us);
+                self.local.refund(key, &self.share(policy), cost.get(), self.clock.now_us());
                 return Decision::from_report(&report, policy, false);
             }
         }
-        let report = self.local.refund(key, &self.share(policy), cost.get(), now_us);
+        let report = self.local.refund(key, &self.share(policy), cost.get(), self.clock.now_us());
         Decision::from_report(&report, policy, self.shared.is_some())
     }
 
@@ -195,17 +194,17 @@ impl Limiter {
         if let Some(rule) = asks.iter().position(|ask| ask.cost > ask.policy.capacity()) {
             return Answer::Fixed(Decision::never(rule, &asks[rule].policy));
         }
-        let now_us = self.clock.now_us();
+        let asked_us = self.clock.now_us();
         let Some(shared) = &self.shared else {
-            let report = self.local.decide(limits, wait, now_us, |policy| *policy);
+            let report = self.local.decide(limits, wait, asked_us, |policy| *policy);
             return Answer::counted(report, limits, false);
         };
         if wait == Wait::AtMost(0)
-            && let Some(report) = recall(shared, asks, now_us)
+            && let Some(report) = recall(shared, asks, asked_us)
         {
             return Answer::counted(report, limits, false);
         }
-        let held = match self.hold_share(limits, wait, now_us) {
+        let held = match self.hold_share(limits, wait, asked_us) {
             Ok(held) => held,
             Err(spent) => return Answer::Fixed(spent),
         };
@@ -216,13 +215,15 @@ impl Limiter {
             Wait::AtMost(_) => "limiter_reserve",
         };
         let answered = self.fallback.attempt(operation, shared.decide(limits, wait)).await;
-        self.let_go(&held, now_us);
+        // Others have used the local state meanwhile. By the time of the question its clock would seem to step back.
+        let now_us = self.clock.now_us();
+        self.let_go(&held, asked_us, now_us);
         let Some(report) = answered else {
             return self.decide_alone(limits, wait, now_us);
         };
         let is_taken = matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us);
         if report.wait_us > 0 && wait == Wait::AtMost(0) && asks.len() == 1 {
-            shared.denied.remember(&asks[0].key, &asks[0].policy, asks[0].cost, &report, (version, now_us));
+            shared.denied.remember(&asks[0].key, &asks[0].policy, asks[0].cost, &report, (version, asked_us));
         }
         self.follow(limits, &report, is_taken, now_us);
         Answer::counted(report, limits, false)
@@ -262,9 +263,9 @@ impl Limiter {
     }
 
     /// The question is answered: what follows counts by itself.
-    fn let_go(&self, held: &[Ask], now_us: u64) {
+    fn let_go(&self, held: &[Ask], taken_us: u64, now_us: u64) {
         for ask in held {
-            self.local.refund(&ask.key, &self.share(&ask.policy), ask.cost, now_us);
+            self.local.let_go(&ask.key, &self.share(&ask.policy), ask.cost, taken_us, now_us);
         }
     }
 

@@ -18,8 +18,10 @@ use super::url::Topology;
 use super::{Arg, Script};
 use crate::Error;
 
-/// Above the deadline of every operation: it only ends waits that nobody is left to watch.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Above every deadline that can be configured: it only ends waits that nobody is left to watch.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(11);
+/// Shorter in a cluster, which also asks its nodes for their slots: one that hangs must not hold up the others.
+const CLUSTER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often one call follows a slot that moves under it.
 const MOST_REDIRECTS: usize = 8;
@@ -110,7 +112,7 @@ async fn cluster(nodes: &[ConnectionInfo], certificates: Option<TlsCertificates>
     let mut builder = ClusterClientBuilder::new(nodes.iter().cloned())
         .retries(0)
         .connection_timeout(CONNECT_TIMEOUT)
-        .response_timeout(RESPONSE_TIMEOUT);
+        .response_timeout(CLUSTER_RESPONSE_TIMEOUT);
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);
     }

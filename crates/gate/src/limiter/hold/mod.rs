@@ -167,11 +167,17 @@ impl Holds {
         let lasts_us = micros(lasts.min(LONGEST));
         let token = Token { is_shared: true, holder: Holder::random() };
         if let Some(shared) = &self.shared {
-            let now_us = self.limiter.clock.now_us();
+            let (ask, asked_us) = ([Ask::new(key, policy, cost)], self.limiter.clock.now_us());
+            let held = match self.limiter.hold_share(&Limits(&ask), Wait::AtMost(0), asked_us) {
+                Ok(held) => held,
+                Err(spent) => return Ok((spent, None)),
+            };
             let taken = shared.hold(key, policy, cost.get(), token.holder, lasts_us);
-            if let Some(report) = self.limiter.fallback.attempt("limiter_hold", taken).await {
+            let answered = self.limiter.fallback.attempt("limiter_hold", taken).await;
+            let now_us = self.limiter.clock.now_us();
+            self.limiter.let_go(&held, asked_us, now_us);
+            if let Some(report) = answered {
                 let is_taken = report.wait_us == 0;
-                let ask = [Ask::new(key, policy, cost)];
                 self.limiter.follow(&Limits(&ask), &report, is_taken, now_us);
                 return Ok((Decision::from_report(&report, policy, false), is_taken.then_some(token)));
             }

@@ -6,6 +6,7 @@ use testkit::eventually;
 
 use gate::Backend;
 use gate::limiter::Limiter;
+use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
 use super::{BURST, Fleet, LIMIT, REPLICAS, after, now_us, policy};
@@ -67,11 +68,14 @@ async fn an_emptied_redis_lets_one_more_burst_through() {
     fleet.shutdown().await;
 }
 
-/// Bar 28, restarted empty: shares while it is away, one more burst when it is back, then Redis decides again.
+/// Bar 28, restarted empty: shares while it is away, one more burst when it is back, then Redis decides again. Over a line
+/// that takes its time: while traffic returned, answers that came late once set the replicas' own clocks back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_comes_back_empty_decides_again_after_one_more_burst() {
     let server = testkit::need!(Server::start());
-    let fleet = Fleet::patient(&vec![server.url(); REPLICAS]).await;
+    let proxy = FaultProxy::start(("127.0.0.1", server.port()));
+    proxy.set(Faults { latency: Duration::from_millis(10), ..Faults::default() });
+    let fleet = Fleet::patient(&vec![format!("redis://{}/", proxy.addr()); REPLICAS]).await;
     let (started_us, restart) = (now_us(), async {
         after(Duration::from_secs(1)).await;
         server.kill();
