@@ -213,13 +213,10 @@ fn health(config: &Config, database: &Database, shared: &Backend, dispatch: &Dis
     });
     if config.redis.is_some() {
         let shared = shared.clone();
-        health =
-            health.optional("redis", move || {
-                let shared = shared.clone();
-                async move {
-                    shared.ping().await.map_err(|_| "Redis does not answer; limits are decided locally".to_owned())
-                }
-            });
+        health = health.optional("redis", move || {
+            let shared = shared.clone();
+            async move { redis_is_fit(&shared).await.map_err(str::to_owned) }
+        });
     }
     if let Some(kafka) = dispatch.kafka().cloned() {
         // A replica that takes events in cannot do so without Kafka, unless they may queue in the database meanwhile.
@@ -231,6 +228,17 @@ fn health(config: &Config, database: &Database, shared: &Backend, dispatch: &Dis
         health = if is_required { health.required("kafka", check) } else { health.optional("kafka", check) };
     }
     health.build(tasks.leaving().clone())
+}
+
+/// It answers, and it does not throw away what it was given to remember.
+async fn redis_is_fit(shared: &Backend) -> Result<(), &'static str> {
+    shared.ping().await.map_err(|_| "Redis does not answer; limits are decided locally")?;
+    if shared.fallback().may_evict() {
+        return Err(
+            "Redis evicts keys when it is full; set its maxmemory-policy to noeviction, permits are local until then",
+        );
+    }
+    Ok(())
 }
 
 fn announce(config: &Config) {

@@ -6,6 +6,8 @@ pub(crate) const REDIS_OPERATIONS: &str = "redis_operations_total";
 pub(crate) const REDIS_LATENCY: &str = "redis_latency_seconds";
 /// Gauge: 1 while this process decides alone.
 pub(crate) const REDIS_FALLBACK_ACTIVE: &str = "redis_fallback_active";
+/// Gauge: live replicas by the last heartbeat, this one included; each takes its share of a limit while Redis is away.
+pub(crate) const REDIS_REPLICAS: &str = "redis_replicas";
 /// Counter `{mode}`: decisions made without Redis.
 pub(crate) const FALLBACK_DECISIONS: &str = "gate_fallback_decisions_total";
 /// Counter `{map}`: keys thrown out although still in use, because a map was full.

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use self::mode::{Change, Trust};
 use self::replicas::Replicas;
-use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_LATENCY, REDIS_OPERATIONS};
+use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_LATENCY, REDIS_OPERATIONS, REDIS_REPLICAS};
 use crate::redis::Redis;
 use crate::tasks::Tasks;
 use crate::{Clock, Error};
@@ -171,6 +171,7 @@ impl Fallback {
         let bounded = replicas.clamp(config.fewest_replicas.max(1), config.most_replicas.max(1));
         let believed = self.inner.heard.lock().heard(bounded, Clock::System.now_us());
         self.inner.replicas.store(believed, Ordering::Relaxed);
+        metrics::gauge!(REDIS_REPLICAS).set(f64::from(believed));
     }
 
     fn may_ask(&self) -> bool {
