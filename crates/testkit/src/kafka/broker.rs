@@ -10,6 +10,7 @@ use crate::{
     Server as Kind, Unavailable, fresh, ledger,
     port::{BUS, Port},
     process::{Plan, Process},
+    proxy::FaultProxy,
     wait::try_wait_until,
 };
 
@@ -44,8 +45,18 @@ impl Broker {
         Ok(broker)
     }
 
+    /// A broker that clients reach only through this proxy: that is the address which it tells them.
+    pub fn start_behind_a_proxy() -> Result<(Broker, FaultProxy), Unavailable> {
+        let port = reserve(1)?;
+        let proxy = FaultProxy::start(("127.0.0.1", port[0].number()));
+        let properties = vec![format!("advertised.listeners=PLAINTEXT://127.0.0.1:{}", proxy.port())];
+        let broker = launch_on(port, &Settings { properties, ..Settings::default() })?.remove(0);
+        ledger::used(Kind::Kafka);
+        Ok((broker, proxy))
+    }
+
     pub(crate) fn launch(settings: &Settings) -> Result<Broker, Unavailable> {
-        launch(1, settings).map(|mut brokers| brokers.remove(0))
+        launch_on(reserve(1)?, settings).map(|mut brokers| brokers.remove(0))
     }
 
     /// This broker's address, for `bootstrap.servers`.
@@ -89,7 +100,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(brokers: usize) -> Result<Cluster, Unavailable> {
-        let brokers = launch(brokers, &Settings::default())?;
+        let brokers = launch_on(reserve(brokers)?, &Settings::default())?;
         ledger::used(Kind::Kafka);
         Ok(Cluster { brokers })
     }
@@ -121,11 +132,15 @@ pub(super) fn create_topic(port: u16, name: &str, partitions: u16, replicas: i16
     }
 }
 
-fn launch(count: usize, settings: &Settings) -> Result<Vec<Broker>, Unavailable> {
+fn reserve(count: usize) -> Result<Vec<Port>, Unavailable> {
+    let ports: Option<Vec<Port>> = (0..count).map(|_| Port::reserve()).collect();
+    ports.ok_or_else(|| Unavailable::new(Kind::Kafka, "no free port on 127.0.0.1"))
+}
+
+fn launch_on(ports: Vec<Port>, settings: &Settings) -> Result<Vec<Broker>, Unavailable> {
     let because = |error: io::Error| Unavailable::new(Kind::Kafka, error);
     let kafka = Kafka::find().map_err(|reason| Unavailable::new(Kind::Kafka, reason))?;
-    let ports: Option<Vec<Port>> = (0..count).map(|_| Port::reserve()).collect();
-    let ports = ports.ok_or_else(|| Unavailable::new(Kind::Kafka, "no free port on 127.0.0.1"))?;
+    let count = ports.len();
     let voters: Vec<u16> = ports.iter().map(|port| port.number() + BUS).collect();
     let started: Vec<io::Result<Broker>> = thread::scope(|scope| {
         let (kafka, voters) = (&kafka, &voters);

@@ -14,7 +14,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -43,7 +43,13 @@ struct State {
     record: Record,
     rules: Mutex<Rules>,
     connections: AtomicU64,
+    /// Requests that are here and not yet answered, and the most there ever were.
+    here: AtomicUsize,
+    most: AtomicUsize,
 }
+
+/// A request while it is here: until its answer is ready, or its sender is gone.
+struct Here(Arc<State>);
 
 #[derive(Default)]
 struct Rules {
@@ -65,7 +71,9 @@ impl Receiver {
     pub fn start() -> Receiver {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("127.0.0.1 has a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
-        let state = Arc::new(State { record: Record::new(), rules: Mutex::default(), connections: AtomicU64::new(0) });
+        let (record, rules, connections) = (Record::new(), Mutex::default(), AtomicU64::new(0));
+        let (here, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let state = Arc::new(State { record, rules, connections, here, most });
         let (alive, ended) = oneshot::channel();
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("receiver".into()).spawn(|| server::run(listener, shared, ended));
@@ -120,6 +128,11 @@ impl Receiver {
         self.state.connections.load(Ordering::Acquire)
     }
 
+    /// The most requests that were here at the same time: arrived, not yet answered, and their sender not gone.
+    pub fn most_at_a_time(&self) -> usize {
+        self.state.most.load(Ordering::Acquire)
+    }
+
     /// The `webhook-id`s that arrived more than once, and how often.
     pub fn duplicates(&self) -> BTreeMap<String, usize> {
         self.state.record.ids().into_iter().filter(|(_, count)| *count > 1).collect()
@@ -172,6 +185,20 @@ impl Drop for Receiver {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+impl Here {
+    fn new(state: &Arc<State>) -> Here {
+        let here = state.here.fetch_add(1, Ordering::AcqRel) + 1;
+        state.most.fetch_max(here, Ordering::AcqRel);
+        Here(Arc::clone(state))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.here.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Answer, Request, State, Verdict, script, signature};
+use super::{Answer, Here, Request, State, Verdict, script, signature};
 
 /// Tests that send more than this test something else.
 const LONGEST_BODY: usize = 64 << 20;
@@ -78,6 +78,7 @@ async fn serve(
     take_over: mpsc::Sender<Answer>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (at, at_wall) = (Instant::now(), SystemTime::now());
+    let _here = Here::new(&state);
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, LONGEST_BODY).collect().await else {
         return Ok(response(StatusCode::PAYLOAD_TOO_LARGE.as_u16()));
