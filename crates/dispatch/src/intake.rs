@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use platform::{http::parse_json, id, problem::Problem, shutdown::Tasks};
+use platform::{crash::crash_point, http::parse_json, id, problem::Problem, shutdown::Tasks};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -296,7 +296,9 @@ pub(crate) async fn take_in(
     events: Vec<NewEvent>,
 ) -> Result<Vec<Accepted>, Error> {
     let events: Arc<[NewEvent]> = events.into();
+    crash_point("persist.before");
     let accepted = store.take_in(Arc::clone(&events), &lease).await?;
+    crash_point("persist.after");
     let mut leased = Vec::new();
     let mut is_any_waiting = false;
     for (event, accepted) in events.iter().zip(&accepted) {

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`config`] | how durations, sizes and addresses are written, and the error that names a key and its fix |
+//! | [`crash`] | places at which a test has the process die |
 //! | [`db`] | SQLite and PostgreSQL, migrations compiled in |
 //! | [`health`] | what this process depends on, and whether it can do its job |
 //! | [`http`] | extractors and pages that answer bad input with a problem |
@@ -15,6 +16,7 @@
 //! | [`telemetry`] | logs, metrics, traces |
 
 pub mod config;
+pub mod crash;
 pub mod db;
 pub mod health;
 pub mod http;

@@ -15,6 +15,7 @@ use futures_util::{
 };
 use http_body_util::BodyExt;
 use platform::{
+    crash::crash_point,
     http::{Json, Page, PageQuery, Path, Query},
     problem::Problem,
 };
@@ -103,6 +104,7 @@ async fn create(
         return many(&dispatch, &caller.tenant, stream::iter(items).boxed()).await;
     }
     let event = dispatch.intake().accept(&caller.tenant, &body).await?;
+    crash_point("ack.before");
     Ok((StatusCode::ACCEPTED, Json(event)).into_response())
 }
 
@@ -163,6 +165,7 @@ async fn accept_chunk(
 }
 
 fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Problem> {
+    crash_point("ack.before");
     let accepted = results.iter().filter(|result| result.is_ok()).count();
     let rejected = results.len() - accepted;
     let unavailable =

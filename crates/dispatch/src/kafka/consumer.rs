@@ -13,7 +13,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use platform::shutdown::Tasks;
+use platform::{crash::crash_point, shutdown::Tasks};
 use rdkafka::{
     ClientContext, Message, Offset, Statistics, TopicPartitionList,
     config::RDKafkaLogLevel,
@@ -297,7 +297,9 @@ impl Shared {
             let added = offsets.add_partition_offset(&self.topic, *partition, Offset::Offset(*next));
             self.report(added, "commit");
         }
+        crash_point("commit.before");
         self.report(consumer.commit(&offsets, mode), "commit");
+        crash_point("commit.after");
     }
 
     /// A commit that fails costs nothing but records that are read again, and known.

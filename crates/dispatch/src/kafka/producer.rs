@@ -16,7 +16,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use platform::shutdown::Tasks;
+use platform::{crash::crash_point, shutdown::Tasks};
 use rdkafka::{
     ClientContext, Message,
     config::RDKafkaLogLevel,
@@ -125,6 +125,7 @@ impl Producer {
             metrics::counter!(names::KAFKA_PRODUCE_ERRORS, "reason" => "away").increment(records.len() as u64);
             return records.iter().map(|_| Err(Error::KafkaAway)).collect();
         }
+        crash_point("publish.before");
         let batch = Arc::new(Batch::new(records.len()));
         let client = Arc::clone(&self.inner.client.read());
         for (place, record) in records.iter().enumerate() {
@@ -139,6 +140,7 @@ impl Producer {
         }
         drop(client);
         let is_late = tokio::time::timeout(config.delivery_timeout, batch.done.notified()).await.is_err();
+        crash_point("publish.after");
         let results: Vec<_> = batch.reports.iter().map(|report| result(report.load(Acquire))).collect();
         let failed = results.iter().filter(|result| matches!(result, Err(Error::KafkaAway))).count();
         if failed > 0 {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use gate::gate::{By, Entry, Outcome as Report, Refused};
 use platform::{
+    crash::crash_point,
     http_client::{Answer, Call, CallError},
     id,
     shutdown::TASK_PANICS,
@@ -194,10 +195,12 @@ impl Inner {
             deadline: endpoint.timeout,
             tls: endpoint.tls.as_ref(),
         };
+        crash_point("send.before");
         let answer = tokio::select! {
             answer = self.deps.client.post(call) => answer,
             never = self.keep_lease(job) => match never {},
         };
+        crash_point("send.after");
         let duration = started.elapsed();
         let outcome = outcome(&answer);
         metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);

@@ -16,7 +16,7 @@ use std::{
 };
 
 use gate::gate::Gate;
-use platform::{http_client::HttpClient, shutdown::Tasks};
+use platform::{crash::crash_point, http_client::HttpClient, shutdown::Tasks};
 use tokio::{
     sync::{Notify, Semaphore},
     time::Instant,
@@ -148,7 +148,11 @@ impl Worker {
                 }
             }
             let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
+            crash_point("claim.before");
             let claimed = deps.store.claim(&deps.lease, room).await?;
+            if !claimed.is_empty() {
+                crash_point("claim.after");
+            }
             let is_all = claimed.len() < room as usize;
             self.take(claimed);
             if is_all {
@@ -248,8 +252,10 @@ async fn write(store: Store, records: Vec<Record>) -> Result<Vec<()>, Error> {
     let (count, records) = (records.len(), Arc::<[Record]>::from(records));
     let mut pause = Duration::from_millis(50);
     loop {
+        crash_point("record.before");
         match store.record(Arc::clone(&records)).await {
             Ok(written) => {
+                crash_point("record.after");
                 metrics::counter!(names::FENCED).increment((count - written) as u64);
                 return Ok(vec![(); count]);
             }

@@ -1,6 +1,7 @@
 //! Events through the built binary to a real receiver, while processes and databases are killed, stopped and started.
 
 mod bad_input;
+mod crash_points;
 mod fair;
 mod fenced;
 mod jobs;
@@ -161,6 +162,12 @@ fn assert_repeats_are_equal(receiver: &Receiver) {
         let first = bodies.entry(request.id().to_owned()).or_insert_with(|| request.body.clone());
         assert_eq!(*first, request.body, "{}", request.id());
     }
+}
+
+/// Tells what was measured, to whoever runs tests with `--nocapture`, as `make soak` does.
+#[expect(clippy::print_stdout, reason = "it is a test's output")]
+fn say(line: std::fmt::Arguments<'_>) {
+    println!("{line}");
 }
 
 fn addrs(fleet: &[Tidegate]) -> Vec<SocketAddr> {

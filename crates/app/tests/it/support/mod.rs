@@ -216,6 +216,14 @@ impl Tidegate {
         Ended { code: status.code(), output, stdout: read(&setup, "stdout"), setup }
     }
 
+    /// Waits until it has died by itself; what is left can be started again.
+    pub(crate) fn wait_for_crash(mut self, limit: Duration) -> Setup {
+        let status = try_wait_until(limit, "tidegate to die", || self.child.try_wait().unwrap());
+        let status = status.unwrap_or_else(|timed_out| panic!("{timed_out}: {}", self.output()));
+        assert!(status.signal().is_some(), "{status}: {}", self.output());
+        self.take_setup()
+    }
+
     /// `kill -9`; what is left can be started again.
     pub(crate) fn kill(mut self) -> Setup {
         self.child.kill().unwrap();
