@@ -25,6 +25,17 @@ impl Store {
         self.change(query!("disable_subscription"), vec![tenant.into(), id.into(), reason.into()], raises).await
     }
 
+    /// The same for one that has done nothing but fail for [`crate::delivery::DISABLE_AFTER`]; false also if it has not.
+    pub async fn disable_failing(
+        &self,
+        tenant: &str,
+        id: &str,
+        reason: &str,
+        raises: Option<NewEvent>,
+    ) -> Result<bool, Error> {
+        self.change(query!("disable_failing"), vec![tenant.into(), id.into(), reason.into()], raises).await
+    }
+
     /// Notes that its circuit is open, or closed again; false if that is known.
     pub async fn mark_circuit(
         &self,

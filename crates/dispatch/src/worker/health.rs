@@ -39,7 +39,13 @@ impl Inner {
         };
         let data = json!({"subscription_id": &**id, "reason": reason});
         let raises = operational::event(&self.deps.catalog, Kind::SubscriptionDisabled, endpoint, &data);
-        match store.disable_subscription(tenant, id, reason, raises).await {
+        let is_gone = matches!(next, Next::DisableSubscription { .. });
+        let disabled = if is_gone {
+            store.disable_subscription(tenant, id, reason, raises).await
+        } else {
+            store.disable_failing(tenant, id, reason, raises).await
+        };
+        match disabled {
             Ok(true) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
             Ok(false) => (),
             Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),

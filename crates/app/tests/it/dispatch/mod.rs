@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod crash_points;
+mod disabled;
 mod fair;
 mod fenced;
 mod jobs;

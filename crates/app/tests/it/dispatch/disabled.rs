@@ -1,0 +1,60 @@
+//! A receiver that does nothing but fail is switched off after five days, by the database's time, and not before. One success
+//! begins the count anew.
+
+use serde_json::{Value, json};
+use testkit::{
+    need, postgres,
+    receiver::{Answer, Behaviour, Receiver},
+    wait_until,
+};
+
+use super::{LATER, replica, send, subscribe, wait_for_status};
+use crate::support::{Backend, Call, Tidegate};
+
+/// As if the failures had begun so long ago; the process begins anew, so that it knows.
+fn failing_for(tidegate: Tidegate, server: &postgres::Shared, ago: &str) -> Tidegate {
+    let setup = tidegate.stop().succeeded().again();
+    let changed = server.sql(&format!(
+        "UPDATE subscriptions SET failing_since = now() - interval '{ago}' WHERE failing_since IS NOT NULL RETURNING id"
+    ));
+    assert_eq!(changed.len(), 1, "it is noted that it fails");
+    setup.start()
+}
+
+#[test]
+fn five_days_of_nothing_but_failures_switch_a_subscription_off() {
+    let server = need!(testkit::postgres());
+    let receiver = Receiver::start();
+    receiver.set(Answer::Status(500));
+    let mut tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let addr = tidegate.addr();
+    let path = format!(
+        "/v1/subscriptions/{}",
+        subscribe(addr, &receiver.url("/"), json!({"retry_schedule": []}))["id"].as_str().unwrap()
+    );
+    let now = || -> Value { Call::get(&path).to(addr).expect(200) };
+    let fail = |id: &str| {
+        send(addr, json!({"id": id, "type": "a.b", "data": {}}));
+        wait_for_status(addr, id, "failed");
+    };
+    fail("first");
+    tidegate = failing_for(tidegate, &server, "4 days 23 hours 59 minutes");
+    fail("early");
+    assert_eq!(now()["enabled"], true);
+
+    tidegate = failing_for(tidegate, &server, "6 days");
+    receiver.set(Behaviour::default());
+    send(addr, json!({"id": "well", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "well", "delivered");
+    receiver.set(Answer::Status(500));
+    fail("again");
+    assert_eq!(now()["enabled"], true, "a success began the count anew");
+
+    tidegate = failing_for(tidegate, &server, "5 days");
+    fail("last");
+    wait_until(LATER, "it to be switched off", || now()["enabled"] == false);
+    assert_eq!(now()["disabled_reason"], "nothing but failures for five days");
+    send(addr, json!({"id": "unwanted", "type": "a.b", "data": {}}));
+    assert_eq!(Call::get("/v1/events/unwanted").to(addr).expect(200)["status"], "unmatched");
+    tidegate.stop().succeeded();
+}
