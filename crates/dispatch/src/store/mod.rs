@@ -183,7 +183,7 @@ impl Store {
         let events = events.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
-            Database::Postgres(database) => postgres::take_in(database, &events, lease).await,
+            Database::Postgres(database) => database.in_time(postgres::take_in(database, &events, lease)).await,
         }
     }
 
@@ -191,7 +191,7 @@ impl Store {
     pub async fn known_events(&self, keys: &[(Arc<str>, String)]) -> Result<Vec<Option<KnownEvent>>, Error> {
         match &self.database {
             Database::Sqlite(database) => sqlite::known_events(database, keys.to_vec()).await,
-            Database::Postgres(database) => postgres::known_events(database, keys).await,
+            Database::Postgres(database) => database.in_time(postgres::known_events(database, keys)).await,
         }
     }
 
@@ -199,7 +199,7 @@ impl Store {
     pub async fn claim(&self, lease: &Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
         match &self.database {
             Database::Sqlite(database) => sqlite::claim(database, lease.clone(), limit).await,
-            Database::Postgres(database) => postgres::claim(database, lease, limit).await,
+            Database::Postgres(database) => database.in_time(postgres::claim(database, lease, limit)).await,
         }
     }
 
@@ -207,7 +207,7 @@ impl Store {
     pub async fn renew(&self, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
         match &self.database {
             Database::Sqlite(database) => sqlite::renew(database, held, length).await,
-            Database::Postgres(database) => postgres::renew(database, &held, length).await,
+            Database::Postgres(database) => database.in_time(postgres::renew(database, &held, length)).await,
         }
     }
 
@@ -216,7 +216,7 @@ impl Store {
         let records = records.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::record(database, records).await,
-            Database::Postgres(database) => postgres::record(database, &records).await,
+            Database::Postgres(database) => database.in_time(postgres::record(database, &records)).await,
         }
     }
 }

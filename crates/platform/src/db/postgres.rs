@@ -28,6 +28,12 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below server.request_timeout, so that the caller hears of the database and not of us.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What the driver does unless it is told otherwise.
+const KERNELS_OWN_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
+
 /// No statement of ours runs long enough to be worth compiling, and over many partitions PostgreSQL thinks each one is:
 /// a claim of a millisecond took three seconds.
 const PLAIN: &str = "SET jit = off";
@@ -67,6 +73,13 @@ impl Config {
         }
         if driver.get_connect_timeout().is_none() {
             driver.connect_timeout(CONNECT_TIMEOUT);
+        }
+        // A server that is gone without a word is noticed within half a minute, not after two hours.
+        if driver.get_keepalives_idle() == KERNELS_OWN_IDLE {
+            driver.keepalives_idle(KEEPALIVE_IDLE).keepalives_interval(KEEPALIVE_INTERVAL).keepalives_retries(3);
+        }
+        if driver.get_tcp_user_timeout().is_none() {
+            driver.tcp_user_timeout(UNACKNOWLEDGED);
         }
         if driver.get_application_name().is_none() {
             driver.application_name("tidegate");
@@ -173,6 +186,17 @@ impl Postgres {
         let outcome = tokio::time::timeout(QUERY_TIMEOUT, work(&mut client)).await;
         outcome.unwrap_or_else(|_| {
             drop(Object::take(client));
+            Err(Error::Deadline(QUERY_TIMEOUT))
+        })
+    }
+
+    /// Gives `work` so much time and no more. After that, connections that are back in the pool are closed: one of them is
+    /// stuck in the middle of a query, and would hold up whoever gets it next.
+    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let outcome = tokio::time::timeout(QUERY_TIMEOUT, work).await;
+        outcome.unwrap_or_else(|_| {
+            self.pool.retain(|_, _| false);
+            self.batches.retain(|_, _| false);
             Err(Error::Deadline(QUERY_TIMEOUT))
         })
     }
