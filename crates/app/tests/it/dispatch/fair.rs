@@ -1,10 +1,7 @@
-//! Bars 13 and 14, short form: one destination that never answers, with 2,000 events waiting, costs the others nothing,
+//! Bars 13 and 14, short form: one destination that never answers, with thousands of events waiting, costs the others nothing,
 //! and no transaction stays open while its calls hang.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::{
@@ -13,63 +10,93 @@ use testkit::{
     wait_until,
 };
 
-use super::{LATER, deliveries, replica, send, send_all, subscribe};
-use crate::support::Backend;
+use super::{LATER, deliveries, replica, say, send, send_all, size_of_wait, subscribe};
+use crate::support::{Backend, Tidegate, size};
 
-const HEALTHY: usize = 20;
 const ROUNDS: usize = 15;
-const WAITING: usize = 2000;
 const HANGING: usize = 200;
 
-/// Events to healthy destinations, one after the other; the 99th percentile of the time from the request to the arrival.
-fn p99(addr: SocketAddr, healthy: &Receiver, name: &str, mut between: impl FnMut()) -> Duration {
-    healthy.clear();
-    let mut sent = Vec::new();
-    for round in 0..ROUNDS {
-        between();
-        for destination in 0..HEALTHY {
-            let id = format!("{name}-{round}-{destination}");
-            sent.push((id.clone(), Instant::now()));
-            send(addr, json!({"id": id, "type": format!("healthy.{destination}"), "data": {}}));
-        }
-    }
-    let requests = healthy.received_blocking(sent.len(), LATER);
-    let arrived = |id: &str| requests.iter().find(|request| request.id() == id).unwrap().at;
-    let mut took: Vec<Duration> = sent.iter().map(|(id, sent)| arrived(id) - *sent).collect();
-    took.sort_unstable();
-    took[took.len() * 99 / 100]
+fn healthy_destinations() -> usize {
+    size(20, 99)
 }
 
-/// Returns the percentiles alone and beside the destination that hangs.
-fn run(backend: &Backend, mut between: impl FnMut()) -> [Duration; 2] {
-    let (healthy, dead) = (Receiver::start(), Receiver::start());
-    dead.set(Answer::Hang);
-    let tidegate = replica(backend).env("TIDEGATE__DISPATCH__LEASE", "60s").start();
-    let addr = tidegate.addr();
-    for destination in 0..HEALTHY {
-        let only = json!({"event_types": [format!("healthy.{destination}")]});
-        subscribe(addr, &healthy.url(&format!("/{destination}")), only);
+fn waiting() -> usize {
+    size(2000, 50_000)
+}
+
+/// A process with healthy destinations, and when events were sent to them.
+struct Side {
+    tidegate: Tidegate,
+    healthy: Receiver,
+    sent: Vec<(String, Instant)>,
+}
+
+impl Side {
+    fn start(backend: &Backend) -> Self {
+        let tidegate = replica(backend).env("TIDEGATE__DISPATCH__LEASE", "60s").start();
+        let healthy = Receiver::start();
+        for destination in 0..healthy_destinations() {
+            let only = json!({"event_types": [format!("healthy.{destination}")]});
+            subscribe(tidegate.addr(), &healthy.url(&format!("/{destination}")), only);
+        }
+        Side { tidegate, healthy, sent: Vec::new() }
     }
+
+    fn send(&mut self, destination: usize) {
+        let id = format!("{}-{destination}", self.sent.len());
+        self.sent.push((id.clone(), Instant::now()));
+        send(self.tidegate.addr(), json!({"id": id, "type": format!("healthy.{destination}"), "data": {}}));
+    }
+
+    /// The 99th percentile of the time from the request to the arrival.
+    fn p99(&self) -> Duration {
+        let requests = self.healthy.received_blocking(self.sent.len(), LATER);
+        let arrived = |id: &str| requests.iter().find(|request| request.id() == id).unwrap().at;
+        let mut took: Vec<Duration> = self.sent.iter().map(|(id, sent)| arrived(id) - *sent).collect();
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    }
+}
+
+/// Two processes side by side, one of them alone and one with a destination that hangs: whatever else this machine is busy
+/// with hits both. Returns the percentiles of the two.
+fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Duration; 2] {
+    let dead = Receiver::start();
+    dead.set(Answer::Hang);
+    let (mut alone, mut beside) = (Side::start(alone), Side::start(beside));
+    let addr = beside.tidegate.addr();
     let settings =
         json!({"event_types": ["dead"], "timeout": "5s", "max_concurrency": HANGING, "retry_schedule": ["1h"]});
     let gone = subscribe(addr, &dead.url("/"), settings);
-    let alone = p99(addr, &healthy, "alone", || ());
-
-    send_all(addr, (0..WAITING).map(|number| json!({"id": format!("dead-{number}"), "type": "dead", "data": {}})));
+    for start in (0..waiting()).step_by(2000) {
+        let event = |number| json!({"id": format!("dead-{number}"), "type": "dead", "data": {}});
+        send_all(addr, (start..start + 2000).map(event));
+    }
     dead.received_blocking(HANGING, LATER);
-    let beside = p99(addr, &healthy, "beside", &mut between);
+    for _ in 0..ROUNDS {
+        between();
+        for destination in 0..healthy_destinations() {
+            alone.send(destination);
+            beside.send(destination);
+        }
+    }
+    let p99 = [alone.p99(), beside.p99()];
     let query = format!("&subscription={}", gone["id"].as_str().unwrap());
-    wait_until(LATER, "every hung delivery to wait for its next time", || {
+    wait_until(size_of_wait(), "every hung delivery to wait for its next time", || {
         let all = deliveries(addr, &query);
         let waits = |status: &str| ["retrying", "throttled"].contains(&status);
-        all.len() == WAITING
+        all.len() == waiting()
             && all.iter().all(|one| waits(one["status"].as_str().unwrap()) && one["next_attempt_at"].is_string())
     });
-    [alone, beside]
+    // What cannot be sent costs a few writes, and not a loop of them at the cost of everybody.
+    let put_off: u64 = deliveries(addr, &query).iter().map(|one| one["deferrals"].as_u64().unwrap()).sum();
+    say(format_args!("p99 alone, and beside a destination that hangs: {p99:?}; {put_off} times put off"));
+    assert!(put_off < 10 * waiting() as u64, "put off {put_off} times");
+    p99
 }
 
-/// Alone it is a few milliseconds, less than what other tests on the same two cores add by themselves: below a fifth of
-/// the bar, twice of it says nothing.
+/// Alone it is a few milliseconds, less than what a busy machine adds to either by chance: below a fifth of the bar, twice
+/// of it says nothing.
 fn assert_is_fair([alone, beside]: [Duration; 2]) {
     let bar = (alone * 2).clamp(Duration::from_millis(100), Duration::from_millis(500));
     assert!(beside <= bar, "p99 {beside:?}, alone {alone:?}");
@@ -77,17 +104,14 @@ fn assert_is_fair([alone, beside]: [Duration; 2]) {
 
 #[test]
 fn a_destination_that_hangs_costs_the_others_nothing_on_sqlite() {
-    let p99 = run(&Backend::Sqlite, || ());
-    println!("p99 alone, and beside a destination that hangs: {p99:?}");
-    assert_is_fair(p99);
+    assert_is_fair(run([&Backend::Sqlite; 2], || ()));
 }
 
 #[cfg(feature = "kafka")]
 #[test]
 fn a_destination_that_hangs_costs_the_others_nothing_on_kafka() {
-    let p99 = run(&need!(Backend::kafka()), || ());
-    println!("p99 alone, and beside a destination that hangs: {p99:?}");
-    assert_is_fair(p99);
+    let (alone, beside) = (need!(Backend::kafka()), need!(Backend::kafka()));
+    assert_is_fair(run([&alone, &beside], || ()));
 }
 
 #[test]
@@ -102,8 +126,8 @@ fn a_destination_that_hangs_costs_the_others_nothing_on_postgres() {
         );
         oldest_ms = oldest_ms.max(rows[0][0].as_ref().unwrap().parse().unwrap());
     };
-    let p99 = run(&Backend::Postgres(postgres), look);
-    println!("p99 alone, and beside a destination that hangs: {p99:?}; oldest transaction {oldest_ms} ms");
-    assert_is_fair(p99);
+    let alone = Backend::Postgres(need!(testkit::postgres()));
+    assert_is_fair(run([&alone, &Backend::Postgres(postgres)], look));
+    println!("oldest transaction {oldest_ms} ms");
     assert!(oldest_ms <= 1000, "{oldest_ms} ms");
 }

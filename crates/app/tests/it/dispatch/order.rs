@@ -38,21 +38,28 @@ fn a_failing_head_holds_its_key_and_no_other(backend: &Backend) {
 }
 
 fn order_is_kept_for_each_key_through_failures(backend: &Backend) {
-    // Every second call fails: fewer calls than the circuit judges a rate by, or it would open.
-    const KEYS: usize = 3;
-    const EACH: usize = 3;
+    // Every second call fails. A circuit judges a rate by twenty calls, so each subscription gets sixteen.
+    const SUBSCRIPTIONS: usize = 4;
+    const KEYS: usize = 2;
+    const EACH: usize = 4;
     let receiver = Receiver::start();
-    receiver.set(Behaviour { fail_first_of_each: 1, ..Behaviour::default() });
     let tidegate = replica(backend).start();
     let addr = tidegate.addr();
-    subscribe(addr, &receiver.url("/"), json!({"ordering": "key", "retry_schedule": ["10ms", "10ms"]}));
+    for subscription in 0..SUBSCRIPTIONS {
+        let (only, path) = (format!("t{subscription}"), format!("/{subscription}"));
+        receiver.set_path(&path, Behaviour { fail_first_of_each: 1, ..Behaviour::default() });
+        let settings = json!({"event_types": [only], "ordering": "key", "retry_schedule": ["10ms", "10ms"]});
+        subscribe(addr, &receiver.url(&path), settings);
+    }
     for number in 0..EACH {
-        for key in 0..KEYS {
-            let (id, key) = (format!("{key}-{number}"), key.to_string());
-            send(addr, json!({"id": id, "type": "a.b", "data": {}, "ordering_key": key}));
+        for subscription in 0..SUBSCRIPTIONS {
+            for key in 0..KEYS {
+                let (id, only) = (format!("{subscription}_{key}-{number}"), format!("t{subscription}"));
+                send(addr, json!({"id": id, "type": only, "data": {}, "ordering_key": key.to_string()}));
+            }
         }
     }
-    receiver.received_blocking(2 * KEYS * EACH, LATER);
+    receiver.received_blocking(2 * SUBSCRIPTIONS * KEYS * EACH, LATER);
     wait_until_ended(addr);
     let mut by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for request in receiver.requests() {
@@ -60,5 +67,6 @@ fn order_is_kept_for_each_key_through_failures(backend: &Backend) {
         by_key.entry(key.to_owned()).or_default().push(number.to_owned());
     }
     let expected: Vec<String> = (0..EACH).flat_map(|number| [number.to_string(), number.to_string()]).collect();
+    assert_eq!(by_key.len(), SUBSCRIPTIONS * KEYS);
     assert!(by_key.values().all(|order| *order == expected), "{by_key:?}");
 }

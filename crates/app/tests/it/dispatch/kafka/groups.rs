@@ -1,12 +1,16 @@
 //! Bars 7 and 8: workers come and go, and partitions with them. Nothing is lost, hardly anything arrives twice, and a worker
 //! with a name of its own is back without anyone noticing.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{Load, assert_nothing_lost, member, metric, wait_until_shared};
+use super::{Load, assert_nothing_lost, longest_way, member, metric, wait_until_shared};
 use crate::{
     dispatch::{LATER, send_all, subscribe},
     support::{Backend, Tidegate, size},
@@ -20,14 +24,13 @@ fn storm(backend: &Backend, protocol: &str, rounds: usize) -> (usize, usize) {
     subscribe(door.addr(), &receiver.url("/"), json!({}));
     let load = Load::new(10, 20);
     thread::scope(|scope| {
-        load.begin(scope, door.addr());
+        let _load = load.begin(scope, door.addr());
         for _ in 0..rounds {
             let guest = setup("worker").start();
             let held = |worker: &Tidegate| metric(worker, "tidegate_kafka_partitions ");
             wait_until(LATER, "the guest to get partitions", || held(&guest) > 0.0);
             guest.stop().succeeded();
         }
-        load.end();
     });
     let twice = assert_nothing_lost(door.addr(), &receiver, load.sent());
     assert!(twice * 100 <= load.sent(), "{twice} of {} twice", load.sent());
@@ -59,23 +62,28 @@ fn a_named_worker_that_restarts_gets_its_partitions_back_without_a_rebalance() {
     let load = Load::new(10, 20);
     let changes = |worker: &Tidegate| metric(worker, "tidegate_kafka_rebalances_total");
     thread::scope(|scope| {
-        load.begin(scope, door.addr());
-        for turn in 0..3 {
+        let _load = load.begin(scope, door.addr());
+        for turn in 0..5 {
+            let seen = receiver.count();
             let leaver = workers.remove(0);
             let before: Vec<f64> = workers.iter().map(changes).collect();
-            // One in an orderly way, two by force.
-            let again = if turn == 0 { leaver.stop().succeeded().again() } else { leaver.kill() };
+            // Each of the three in an orderly way, then two by force.
+            let (is_orderly, begun) = (turn < 3, Instant::now());
+            let again = if is_orderly { leaver.stop().succeeded().again() } else { leaver.kill() };
             workers.push(again.start());
+            let away = begun.elapsed();
             wait_until_shared(&workers.iter().collect::<Vec<_>>());
             let after: Vec<f64> = workers[..2].iter().map(changes).collect();
             assert_eq!(before, after, "a rebalance after restart {turn}");
-            let seen = receiver.count();
-            wait_until(Duration::from_secs(30), "deliveries", || receiver.count() >= seen + 50);
+            let back = receiver.count();
+            wait_until(Duration::from_secs(30), "deliveries", || receiver.count() >= back + 50);
+            let longest = longest_way(&receiver.requests()[seen..]);
+            println!("away for {away:?}; no event took longer than {longest:?}");
+            assert!(!is_orderly || longest < away + Duration::from_secs(1), "{longest:?}, away for {away:?}");
         }
-        load.end();
     });
     let twice = assert_nothing_lost(door.addr(), &receiver, load.sent());
-    println!("{twice} of {} twice after three restarts", load.sent());
+    println!("{twice} of {} twice after five restarts", load.sent());
 }
 
 /// Batches of one partition are written two at a time, but not where a line has to be kept.

@@ -2,6 +2,7 @@
 //! and one id is one event wherever it is sent.
 
 use std::{
+    collections::BTreeSet,
     thread,
     time::{Duration, Instant},
 };
@@ -10,19 +11,20 @@ use serde_json::json;
 use testkit::{
     need,
     receiver::{Behaviour, Receiver},
+    redis, wait_until,
 };
 
 use super::{Backend, Call, Unavailable, assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
-    dispatch::{LATER, deliveries, replica, subscribe, wait_for_status, wait_for_subscriptions},
+    dispatch::{LATER, deliveries, replica, say, subscribe, wait_for_status, wait_for_subscriptions},
     support::{Response, Tidegate, size},
 };
 
-fn servers() -> Result<(Backend, testkit::redis::Shared), Unavailable> {
-    Ok((Backend::kafka()?, testkit::redis()?))
+pub(super) fn servers() -> Result<(Backend, redis::Server), Unavailable> {
+    Ok((Backend::kafka()?, redis::Server::start()?))
 }
 
-fn workers(backend: &Backend, redis: &testkit::redis::Shared) -> Vec<Tidegate> {
+pub(super) fn workers(backend: &Backend, redis: &redis::Server) -> Vec<Tidegate> {
     let worker = |_| {
         let setup = member(backend, "worker").env("REDIS_URL", &redis.url());
         setup.env("TIDEGATE__REDIS__DEADLINE", "2s").start()
@@ -30,6 +32,33 @@ fn workers(backend: &Backend, redis: &testkit::redis::Shared) -> Vec<Tidegate> {
     let workers: Vec<Tidegate> = (0..3).map(worker).collect();
     wait_until_shared(&workers.iter().collect::<Vec<_>>());
     workers
+}
+
+/// When the gate let calls go, by Redis' own clock and in µs: the log by which it decides. It holds the last second, so it
+/// is read all the while, until the receiver has `count` requests.
+pub(super) fn admissions(redis: &redis::Server, receiver: &Receiver, count: usize) -> Vec<u64> {
+    let mut seen: BTreeSet<(u64, String)> = BTreeSet::new();
+    wait_until(LATER * 3, "everything to arrive", || {
+        let has_all = receiver.count() >= count;
+        // A busy Redis that does not answer in time is asked again.
+        let Ok(keys) = redis.try_cli(&["KEYS", "*ratelimit*"]) else { return false };
+        if let Some(key) = keys.to_string().lines().find(|key| !key.is_empty())
+            && let Ok(log) = redis.try_cli(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
+        {
+            let log = log.to_string();
+            let lines: Vec<&str> = log.lines().collect();
+            seen.extend(lines.chunks_exact(2).map(|entry| (entry[1].parse().unwrap(), entry[0].to_owned())));
+        }
+        has_all
+    });
+    seen.into_iter().map(|(at, _)| at).collect()
+}
+
+/// Never more than `rate` in any second.
+pub(super) fn assert_kept(admitted: &[u64], rate: usize) {
+    let narrowest = admitted.windows(rate + 1).map(|window| window[rate] - window[0]).min().unwrap();
+    say(format_args!("{} passes at {rate}/s: {} took {narrowest} µs at least", admitted.len(), rate + 1));
+    assert!(narrowest >= 1_000_000, "{} within {narrowest} µs", rate + 1);
 }
 
 #[test]
@@ -40,51 +69,50 @@ fn a_rate_is_kept_and_used_by_three_workers_together() {
     let door = member(&backend, "api").start();
     let _workers = workers(&backend, &redis);
     subscribe(door.addr(), &receiver.url("/"), json!({"rate_limit": RATE}));
-    let events = size(800, 6000);
+    let events = size(1000, 6000);
     send_patiently(0..events, door.addr());
+    let admitted = admissions(&redis, &receiver, events);
     assert_nothing_lost(door.addr(), &receiver, events);
-    let mut arrivals: Vec<Instant> = receiver.requests().iter().map(|request| request.at).collect();
-    arrivals.sort_unstable();
-    // Seen from the receiver a call may be late by its way there, on a busy machine by a few hundred milliseconds: three
-    // seconds' worth must take nearly that. The gate's own tests look closer.
-    let narrowest = arrivals.windows(3 * RATE + 1).map(|window| window[3 * RATE] - window[0]).min().unwrap();
-    assert!(narrowest >= Duration::from_millis(2500), "{} in {narrowest:?}", 3 * RATE + 1);
-    let took = *arrivals.last().unwrap() - arrivals[0];
-    let ideal = Duration::from_secs_f64((events - RATE) as f64 / RATE as f64);
-    let used = ideal.as_secs_f64() / took.as_secs_f64();
-    println!(
-        "{events} at {RATE}/s took {took:?}: {:.1} % used; the fullest three seconds' worth took {narrowest:?}",
-        used * 100.0
-    );
-    assert!(used > 0.8, "{used}");
+    assert_kept(&admitted, RATE);
+
+    // The first second's worth may go at once; then a slot is free a second after it was taken.
+    let seconds = (events - RATE) as f64 / RATE as f64;
+    let took = Duration::from_micros(admitted.last().unwrap() - admitted[0]).as_secs_f64();
+    let used = seconds / took;
+    println!("{events} at {RATE}/s: {:.2} % used", used * 100.0);
+    // Beside other tests whoever should take a slot gets no turn of the machine in time; alone it does.
+    let least = size(80, 99) as f64 / 100.0;
+    assert!(used >= least, "{used}");
 }
 
 #[test]
 fn places_are_not_passed_when_a_worker_dies_with_some() {
-    const PLACES: usize = 4;
-    const CALL: Duration = Duration::from_millis(300);
+    const PLACES: usize = 100;
+    const CALL: Duration = Duration::from_millis(500);
     let (backend, redis) = need!(servers());
     let receiver = Receiver::start();
     receiver.set(Behaviour { delay: CALL, ..Behaviour::default() });
     let door = member(&backend, "api").start();
     let mut workers = workers(&backend, &redis);
     subscribe(door.addr(), &receiver.url("/"), json!({"max_concurrency": PLACES}));
-    let events = size(60, 600);
+    let events = size(1200, 12_000);
     send_patiently(0..events, door.addr());
-    receiver.received_blocking(10, LATER);
-    let victim = workers.remove(0).kill();
-    workers.push(victim.start());
-    assert_nothing_lost(door.addr(), &receiver, events);
+    for kill in 1..=size(2, 10) {
+        receiver.received_blocking(kill * events / size(4, 12), LATER * 3);
+        let victim = workers.remove(0).kill();
+        workers.push(victim.start());
+    }
+    let twice = assert_nothing_lost(door.addr(), &receiver, events);
     let mut arrivals: Vec<Instant> = receiver.requests().iter().map(|request| request.at).collect();
     arrivals.sort_unstable();
-    // Each call takes at least `CALL` at the receiver, so what begins within less than that is there at the same time.
-    let most = arrivals
-        .iter()
-        .enumerate()
-        .map(|(place, first)| arrivals[place..].iter().take_while(|at| **at - *first < CALL * 9 / 10).count())
-        .max();
-    println!("at most {most:?} at a time");
-    assert!(most <= Some(PLACES), "{most:?}");
+    // Each call takes at least `CALL` at a receiver that does not hear of its caller's death, so what begins within less
+    // than that is there at the same time.
+    let short = CALL * 9 / 10;
+    let within = |place: usize| arrivals[place..].iter().take_while(|at| **at - arrivals[place] < short).count();
+    let most = (0..arrivals.len()).map(within).max().unwrap();
+    println!("at most {} at a time, {most} were those of the dead counted; {twice} twice", receiver.most_at_a_time());
+    assert!(most <= PLACES && receiver.most_at_a_time() <= PLACES, "{most}");
+    assert!(most > PLACES * 8 / 10, "the places were not used: {most}");
 }
 
 #[test]

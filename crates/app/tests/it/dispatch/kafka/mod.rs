@@ -3,12 +3,15 @@
 mod away;
 mod database;
 mod groups;
+mod herd;
 mod limits;
+mod many;
 mod poison;
 mod skew;
 mod wiped;
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Condvar, Mutex,
@@ -19,9 +22,15 @@ use std::{
 };
 
 use serde_json::json;
-use testkit::{Unavailable, receiver::Receiver, wait_until};
+use testkit::{
+    Unavailable,
+    proxy::FaultProxy,
+    receiver::{Receiver, Request},
+    wait_until,
+};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{LATER, assert_repeats_are_equal, event_id, lines, replica, statuses, wait_until_all_ended};
+use super::{LATER, assert_repeats_are_equal, deliveries, event_id, lines, replica, statuses, wait_until_all_ended};
 use crate::support::{Backend, Call, Setup, Tidegate};
 
 /// One of several replicas on one topic.
@@ -61,7 +70,8 @@ impl Load {
         Load { batch, pause, sent: AtomicUsize::new(0), is_over: Mutex::new(false), ended: Condvar::new() }
     }
 
-    fn begin<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, addr: SocketAddr) {
+    /// It goes on until what this returns is dropped.
+    fn begin<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, addr: SocketAddr) -> Going<'scope> {
         scope.spawn(move || {
             while !self.is_over_after(self.pause) {
                 let start = self.sent.load(Ordering::Relaxed);
@@ -69,6 +79,7 @@ impl Load {
                 self.sent.fetch_add(self.batch, Ordering::Relaxed);
             }
         });
+        Going(self)
     }
 
     fn is_over_after(&self, pause: Duration) -> bool {
@@ -79,10 +90,16 @@ impl Load {
     fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
+}
 
-    fn end(&self) {
-        *self.is_over.lock().unwrap() = true;
-        self.ended.notify_all();
+/// A load that goes on. A test that fails in the middle of it must not wait for its end.
+#[must_use]
+struct Going<'a>(&'a Load);
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        *self.0.is_over.lock().unwrap() = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -106,19 +123,35 @@ fn assert_nothing_lost(addr: SocketAddr, receiver: &Receiver, events: usize) -> 
     receiver.count() - events
 }
 
+/// The longest way of any of these requests, from when Kafka had the event to the receiver. Of a repeat the first counts.
+fn longest_way(requests: &[Request]) -> Duration {
+    let mut first: BTreeMap<&str, Duration> = BTreeMap::new();
+    for request in requests {
+        let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+        let taken = OffsetDateTime::parse(body["timestamp"].as_str().unwrap(), &Rfc3339).unwrap();
+        let way = request.at_wall.duration_since(taken.into()).unwrap_or_default();
+        first.entry(request.id()).or_insert(way);
+    }
+    first.into_values().max().unwrap()
+}
+
 /// A broker of one's own, with this one's topic and a PostgreSQL database.
 struct Own {
     broker: testkit::kafka::Broker,
+    /// The only way to the broker.
+    proxy: FaultProxy,
     postgres: testkit::postgres::Shared,
 }
 
 impl Own {
     fn start() -> Result<Self, Unavailable> {
-        Ok(Own { broker: testkit::kafka::Broker::start()?, postgres: testkit::postgres()? })
+        let (broker, proxy) = testkit::kafka::Broker::start_behind_a_proxy()?;
+        Ok(Own { broker, proxy, postgres: testkit::postgres()? })
     }
 
     fn replica(&self) -> Setup {
-        let setup = crate::support::on_topic(replica(&Backend::Sqlite), &self.broker.brokers(), "events.pending");
+        let brokers = self.proxy.addr().to_string();
+        let setup = crate::support::on_topic(replica(&Backend::Sqlite), &brokers, "events.pending");
         setup.env("DATABASE_URL", &self.postgres.url())
     }
 }

@@ -1,16 +1,16 @@
 //! Bar 9: nonsense among good records. All good ones are delivered, all bad ones are kept with their bytes and a reason, and
 //! nobody waits for them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use dispatch::kafka::{Config, Outgoing, Producer, VERSION, config::Surroundings};
 use serde_json::{Value, json};
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{assert_nothing_lost, event};
+use super::{assert_nothing_lost, event, longest_way};
 use crate::{
-    dispatch::{LATER, replica, subscribe},
+    dispatch::{LATER, replica, say, subscribe},
     support::{Backend, Call, size},
 };
 
@@ -96,6 +96,9 @@ fn look(
     expected: &BTreeMap<&str, usize>,
 ) {
     assert_nothing_lost(addr, receiver, good);
+    let longest = longest_way(&receiver.requests());
+    say(format_args!("no event took longer than {longest:?}"));
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
     let list =
         || Call::get("/v1/rejected?all=true&limit=1000").to(addr).expect(200)["data"].as_array().unwrap().clone();
     wait_until(LATER, "every rejected record", || list().len() == bad);
