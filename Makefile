@@ -25,7 +25,7 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some)
 	@scripts/install build test
 	@cargo test -p tidegate --test it --no-run
-	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::kafka dispatch::nothing_lost)
+	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::kafka dispatch::nothing_lost limits::bars)
 
 check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny

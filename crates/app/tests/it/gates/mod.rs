@@ -1,13 +1,17 @@
 //! Gates over HTTP through the binary: enter, exit, renew, policies, orders, tenants, and replicas on one Redis.
 
 mod answers;
+mod circuits;
+mod holder;
+mod places;
 mod policies;
 mod replicas;
 mod tenants;
 
 use serde_json::{Value, json};
+use testkit::wait_until;
 
-use crate::support::{Call, Response, Setup, Tidegate};
+use crate::support::{Call, Response, SOON, Setup, Tidegate};
 
 /// What a caller in any language does, with the admin key or in dev mode.
 struct Caller<'a> {
@@ -64,6 +68,21 @@ impl Caller<'_> {
     }
 }
 
+/// A replica that waits for Redis as long as the machine is busy with other tests: what it decided alone would be no
+/// decision of the fleet's.
 fn replica(redis_url: &str, prefix: &str) -> Setup {
-    Setup::locked().env("REDIS_URL", redis_url).env("TIDEGATE__REDIS__PREFIX", prefix)
+    Setup::locked()
+        .env("REDIS_URL", redis_url)
+        .env("TIDEGATE__REDIS__PREFIX", prefix)
+        .env("TIDEGATE__REDIS__DEADLINE", "5s")
+}
+
+/// Three replicas that know of each other, so that shares are right.
+fn fleet(redis_url: &str, prefix: &str) -> [Tidegate; 3] {
+    let mut replicas = [(); 3].map(|()| replica(redis_url, prefix).spawn());
+    replicas.iter_mut().for_each(Tidegate::wait_until_ready);
+    for replica in &replicas {
+        wait_until(SOON, "the replica to know the others", || replica.metric("redis_replicas") == 3.0);
+    }
+    replicas
 }

@@ -4,7 +4,6 @@ mod answers;
 mod bad_input;
 mod bars;
 mod files;
-mod fleet;
 mod keys;
 mod reserve;
 mod rules;

@@ -177,6 +177,13 @@ impl Tidegate {
         Call::get(path).to(self.addr())
     }
 
+    /// A gauge or counter without labels; 0 before it is first set.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = Call::get("/metrics").to(self.ops_addr()).body;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().unwrap())
+    }
+
     pub(crate) fn wait_until_ready(&mut self) {
         let ended = try_wait_until(SOON, "tidegate to be ready", || {
             if let Some(status) = self.child.try_wait().unwrap() {
