@@ -32,7 +32,9 @@ fn run(subscriptions: usize) {
     let backend = need!(Backend::kafka());
     let receiver = Receiver::start();
     let door = member(&backend, "api").start();
-    let workers: Vec<Tidegate> = (0..3).map(|_| member(&backend, "worker").start()).collect();
+    // The lease of other tests is short on purpose; a slow machine would not write ten thousand outcomes within it.
+    let worker = |_| member(&backend, "worker").env("TIDEGATE__DISPATCH__LEASE", "60s").start();
+    let workers: Vec<Tidegate> = (0..3).map(worker).collect();
     wait_until_shared(&workers.iter().collect::<Vec<_>>());
     subscribe_each(door.addr(), &receiver, subscriptions);
     let begun = Instant::now();
