@@ -104,7 +104,7 @@ impl Intake {
     ) -> Self {
         let topic = producer.map(|producer| Topic::new(producer, store.clone(), tasks));
         let for_writes = workers.clone();
-        let write = move |events| take_in(store.clone(), lease.clone(), for_writes.clone(), events);
+        let write = move |events: Vec<_>| take_in(store.clone(), lease.clone(), for_writes.clone(), events.into());
         let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
         let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
         Intake { catalog, workers, batcher, max_event: config.max_event, memory, topic }
@@ -293,9 +293,8 @@ pub(crate) async fn take_in(
     store: Store,
     lease: Lease,
     workers: Workers,
-    events: Vec<NewEvent>,
+    events: Arc<[NewEvent]>,
 ) -> Result<Vec<Accepted>, Error> {
-    let events: Arc<[NewEvent]> = events.into();
     crash_point("persist.before");
     let accepted = store.take_in(Arc::clone(&events), &lease).await?;
     crash_point("persist.after");

@@ -136,7 +136,7 @@ impl Taking {
     /// Returns false only if it is told to give up; then nothing may be committed.
     pub(super) async fn write(&self, routed: Routed, give_up: &CancellationToken) -> bool {
         let Routed { events, records, mut rejected, .. } = routed;
-        let Some(answers) = self.take_in(events, give_up).await else { return false };
+        let Some(answers) = self.take_in(events.into(), give_up).await else { return false };
         for (answer, record) in answers.into_iter().zip(records) {
             let rejection = match answer {
                 Ok(Accepted::New { .. }) => {
@@ -156,7 +156,11 @@ impl Taking {
     }
 
     /// Writes events until the database takes them. One that it never will is told apart from those around it.
-    fn take_in<'a>(&'a self, events: Vec<NewEvent>, give_up: &'a CancellationToken) -> BoxFuture<'a, Option<Answers>> {
+    fn take_in<'a>(
+        &'a self,
+        events: Arc<[NewEvent]>,
+        give_up: &'a CancellationToken,
+    ) -> BoxFuture<'a, Option<Answers>> {
         Box::pin(async move {
             if events.is_empty() {
                 return Some(Vec::new());
@@ -164,7 +168,7 @@ impl Taking {
             let mut pause = Duration::from_millis(20);
             loop {
                 let (store, lease, workers) = (self.store.clone(), self.lease.clone(), self.workers.clone());
-                match intake::take_in(store, lease, workers, events.clone()).await {
+                match intake::take_in(store, lease, workers, Arc::clone(&events)).await {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
                     Err(error) if error.is_transient() => {
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
@@ -178,10 +182,9 @@ impl Taking {
                         return Some(vec![Err(Rejection::new("unstorable", detail))]);
                     }
                     Err(_) => {
-                        let mut first = events;
-                        let second = first.split_off(first.len() / 2);
-                        let mut answers = self.take_in(first, give_up).await?;
-                        answers.extend(self.take_in(second, give_up).await?);
+                        let (first, second) = events.split_at(events.len() / 2);
+                        let mut answers = self.take_in(first.into(), give_up).await?;
+                        answers.extend(self.take_in(second.into(), give_up).await?);
                         return Some(answers);
                     }
                 }
