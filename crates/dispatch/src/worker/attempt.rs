@@ -88,7 +88,12 @@ impl Inner {
             self.count(&record);
             let is_soon =
                 record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
-            if let Err(error) = self.records.write(record).await {
+            // The database may be slow to take it: as long as it waits, nobody else makes the call.
+            let written = tokio::select! {
+                written = self.records.write(record) => written,
+                never = self.keep_lease(&job) => match never {},
+            };
+            if let Err(error) = written {
                 tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
             }
             if is_soon || self.is_ordered(&key) {

@@ -2,8 +2,8 @@
 //!
 //! A lane runs at most so many calls at a time and keeps at most about two seconds of its rate waiting; whatever is more
 //! goes back to the store with a due time of its own, one rate interval after the one before it, so that a backlog drains
-//! at the limit and never in a herd. The longer a lane has been stuck, the longer what does not fit stays away: a
-//! destination that hangs costs a few writes, not a loop of them.
+//! at the limit and never in a herd. The slower a lane is, and the longer it has been stuck, the longer what does not fit
+//! stays away: neither a deep backlog nor a destination that hangs costs a loop of writes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,6 +26,12 @@ const LONGEST: usize = 256;
 const STUCK_FACTOR: u32 = 4;
 /// .. and no longer than this, because it may be free again.
 const LONGEST_STAY: Duration = Duration::from_secs(10);
+/// A lane's pace is known after this many jobs ..
+const KNOWN_AFTER: u32 = 16;
+/// .. and is that of about the last moments.
+const PACE_OF: Duration = Duration::from_secs(2);
+/// What does not fit comes back at this many times the lane's pace, so that the lane never waits for it.
+const AHEAD: u32 = 2;
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -59,6 +65,9 @@ struct Lane {
     last_slot: Option<Instant>,
     /// When it last finished a job, or began.
     last_done: Instant,
+    /// Jobs that were finished since `counted_from`.
+    done: u32,
+    counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
 }
@@ -102,7 +111,9 @@ impl Lanes {
             return Placed::Queued;
         }
         let stuck = if lane.writing > 0 { Duration::ZERO } else { now.saturating_duration_since(lane.last_done) };
-        Placed::Full(job, lane.slot(shape, now, (stuck * STUCK_FACTOR).min(LONGEST_STAY)))
+        let pace = Shape { per_second: shape.per_second.min(lane.per_second(now)), ..shape };
+        let stay = lane.slot(pace, now, (stuck * STUCK_FACTOR).min(LONGEST_STAY));
+        Placed::Full(job, stay)
     }
 
     /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
@@ -121,7 +132,7 @@ impl Lanes {
     pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
         let mut lanes = self.lanes.lock();
         let lane = lanes.get_mut(key)?;
-        lane.last_done = Instant::now();
+        lane.finished(Instant::now());
         lane.writing -= 1;
         if may_go_on && let Some(job) = lane.queue.pop_front() {
             self.count(-1, 0);
@@ -165,13 +176,40 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 
 impl Lane {
     fn new(now: Instant) -> Self {
-        Lane { queue: VecDeque::new(), running: 0, last_slot: None, last_done: now, writing: 0 }
+        Lane {
+            queue: VecDeque::new(),
+            running: 0,
+            last_slot: None,
+            last_done: now,
+            done: 0,
+            counted_from: now,
+            writing: 0,
+        }
+    }
+
+    fn finished(&mut self, now: Instant) {
+        self.last_done = now;
+        self.done += 1;
+        let counted = now.saturating_duration_since(self.counted_from);
+        if counted > PACE_OF {
+            self.done /= 2;
+            self.counted_from += counted / 2;
+        }
+    }
+
+    /// How many jobs may come back in a second.
+    fn per_second(&self, now: Instant) -> u32 {
+        if self.done < KNOWN_AFTER {
+            return u32::MAX;
+        }
+        let counted = now.saturating_duration_since(self.counted_from).as_secs_f64();
+        (f64::from(self.done * AHEAD) / counted) as u32
     }
 
     fn slot(&mut self, shape: Shape, now: Instant, wait: Duration) -> Duration {
         let interval = Duration::from_secs(1) / shape.per_second.max(1);
         let after_last = self.last_slot.map_or(now, |last| last + interval);
-        let slot = after_last.max(now + wait).max(now + interval);
+        let slot = after_last.min(now + LONGEST_STAY).max(now + wait).max(now + interval);
         self.last_slot = Some(slot);
         slot - now
     }
@@ -235,6 +273,25 @@ mod tests {
             second,
             "it waits for the database, not for its destination"
         );
+    }
+
+    #[test]
+    fn what_does_not_fit_comes_back_at_twice_the_pace_of_the_lane() {
+        let now = Instant::now();
+        let (lanes, key) = (Lanes::new(8), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+        let shape = Shape { calls: 1, per_second: 10_000 };
+        while !matches!(lanes.place(&key, job(now), shape, now), Placed::Full(..)) {}
+        let later = now + Duration::from_secs(1);
+        lanes.lanes.lock().get_mut(&key).unwrap().done = 50;
+        let stay = || match lanes.place(&key, job(later), shape, later) {
+            Placed::Full(_, stay) => stay,
+            _ => panic!("the lane has room"),
+        };
+        lanes.called(&key);
+        let (first, second) = (stay(), stay());
+        assert_eq!(second - first, Duration::from_millis(10), "fifty a second");
+        let farthest = (0..10_000).map(|_| stay()).max();
+        assert!(farthest <= Some(LONGEST_STAY + Duration::from_millis(10)), "{farthest:?}");
     }
 
     #[tokio::test]
