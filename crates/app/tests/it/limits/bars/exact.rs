@@ -5,7 +5,7 @@ use testkit::redis::Server;
 use super::{
     SECOND,
     fleet::{Algorithm, BURST, DEADLINE, Fleet, LIMIT, OFFERED},
-    measure::{allowed, degraded, due_by_bucket, due_by_log, most_in_a_second, p99, quick_machine, span, steady},
+    measure::{allowed, degraded, due_by_bucket, due_by_log, is_quick_machine, most_in_a_second, p99, span, steady},
     seconds,
 };
 
@@ -24,7 +24,9 @@ fn three_replicas_admit_the_limit_and_not_one_more() {
     );
     assert!(most <= LIMIT, "{most} of {LIMIT} within one second");
     assert!(admitted <= steady(1.0, lasting) + LIMIT, "{admitted} in {lasting:?}");
-    testkit::need!(quick_machine(&calls, 2 * DEADLINE));
+    if !is_quick_machine(&calls, 2 * DEADLINE) {
+        return;
+    }
     assert_eq!(degraded(&calls), 0, "Redis decided every call");
     assert!(admitted as f64 >= 0.99 * right as f64, "{admitted} of {right}");
 }
@@ -42,7 +44,9 @@ fn three_replicas_that_are_offered_just_the_limit_admit_all_of_it() {
     let right = (due_by_bucket(&[&first[..], &calls].concat(), 1) - allowed(&first)).min(steady(1.0, lasting));
     println!("exact: {} checks in {lasting:?}, {admitted} admitted of {right}", calls.len());
     assert!(admitted <= steady(1.0, lasting) + BURST, "{admitted} in {lasting:?}");
-    testkit::need!(quick_machine(&calls, 2 * DEADLINE));
+    if !is_quick_machine(&calls, 2 * DEADLINE) {
+        return;
+    }
     assert_eq!(degraded(&calls), 0, "Redis decided every call");
     assert!(admitted as f64 >= 0.99 * right as f64, "{admitted} of {right}");
 }

@@ -6,10 +6,9 @@
 
 use std::{
     collections::VecDeque,
+    io::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-
-use testkit::Unavailable;
 
 use super::fleet::{BURST, LIMIT, REPLICAS};
 
@@ -76,12 +75,16 @@ pub(super) fn p99(calls: &[Checked]) -> Duration {
 }
 
 /// Can the times of the bars be judged? Not where one call in a hundred takes too long although all is well: then what is
-/// counted was asserted before, and the test is recorded as skipped from here on.
-pub(super) fn quick_machine(well: &[Checked], most: Duration) -> Result<(), Unavailable> {
-    let slow = p99(well);
-    let reason =
-        format!("one call in a hundred took {slow:?} while Redis was well; run it on a machine that is less busy");
-    if slow <= most { Ok(()) } else { Err(Unavailable::program("A quick machine", reason)) }
+/// counted was asserted before, and the output says that times were not.
+pub(super) fn is_quick_machine(well: &[Checked], most: Duration) -> bool {
+    let (slow, test) = (p99(well), std::thread::current());
+    let is_quick = slow <= most;
+    if !is_quick {
+        let line =
+            format!("{}: times are not judged, a call took {slow:?} while Redis was well", test.name().unwrap_or(""));
+        drop(writeln!(std::io::stderr(), "{line}"));
+    }
+    is_quick
 }
 
 /// `factor` × L × t, in whole calls. With bursts and one call per replica this is what the bars allow.

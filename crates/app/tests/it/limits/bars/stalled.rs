@@ -11,7 +11,7 @@ use super::{
     SECOND,
     fleet::{Algorithm, BURST, DEADLINE, Fleet, Keys, OFFERED, REPLICAS, own_key},
     measure::{
-        Checked, allowed, between, degraded, due_by_bucket, micros, p99, percentile, quick_machine, span, steady,
+        Checked, allowed, between, degraded, due_by_bucket, is_quick_machine, micros, p99, percentile, span, steady,
         wall_us,
     },
     seconds,
@@ -44,7 +44,9 @@ fn a_redis_that_hangs_costs_a_caller_the_deadline_and_no_call_is_charged_twice()
     let charges: Vec<u64> = under_way.iter().map(counted).collect();
     println!("hung: {} of {} calls around the stop were charged", charges.iter().sum::<u64>(), charges.len());
     assert!(charges.iter().all(|charged| *charged <= 1), "{charges:?}");
-    testkit::need!(quick_machine(&between(&calls, 0, stopped_us), 2 * DEADLINE));
+    if !is_quick_machine(&between(&calls, 0, stopped_us), 2 * DEADLINE) {
+        return;
+    }
     verify_hang(&calls, stopped_us, resumed_us);
 }
 
@@ -61,7 +63,9 @@ fn a_slow_line_to_redis_costs_a_caller_the_deadline_and_no_more() {
         pace.pass(seconds(2, 20));
         [slow_us, wall_us()]
     });
-    testkit::need!(quick_machine(&between(&calls, 0, slow_us), 2 * DEADLINE));
+    if !is_quick_machine(&between(&calls, 0, slow_us), 2 * DEADLINE) {
+        return;
+    }
     verify_hang(&calls, slow_us, ended_us);
 }
 
@@ -127,7 +131,9 @@ fn forgotten_scripts_are_no_error() {
     let right = due_by_bucket(&calls, 1).min(steady(1.0, lasting));
     println!("forgotten scripts: {admitted} admitted of {right} in {lasting:?}");
     assert!(admitted <= steady(1.0, lasting) + BURST, "{admitted} in {lasting:?}");
-    testkit::need!(quick_machine(&calls, 2 * DEADLINE));
+    if !is_quick_machine(&calls, 2 * DEADLINE) {
+        return;
+    }
     assert_eq!(degraded(&calls), 0, "Redis decided every call");
     assert!(admitted as f64 >= 0.99 * right as f64, "{admitted} of {right}");
 }
