@@ -202,8 +202,8 @@ impl Lane {
         if self.done < KNOWN_AFTER {
             return u32::MAX;
         }
-        let counted = now.saturating_duration_since(self.counted_from).as_secs_f64();
-        (f64::from(self.done * AHEAD) / counted) as u32
+        let counted_ms = now.saturating_duration_since(self.counted_from).as_millis().max(1);
+        u32::try_from(u128::from(self.done * AHEAD) * 1000 / counted_ms).unwrap_or(u32::MAX)
     }
 
     fn slot(&mut self, shape: Shape, now: Instant, wait: Duration) -> Duration {
