@@ -154,8 +154,15 @@ Examples:
     #[command(after_help = "\
 Examples:
   make bench                                                   starts a Redis of its own
-  REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench limits    yours")]
-    Limits(Source),
+  REDIS_URL=redis://127.0.0.1:6390/15 tidegate bench limits    yours
+  tidegate bench limits --only http                            a part of the table")]
+    Limits {
+        #[command(flatten)]
+        source: Source,
+        /// One section: http, grpc and resp in memory, or redis for all three of them on Redis
+        #[arg(long, value_name = "SECTION")]
+        only: Option<limits::bench::Section>,
+    },
     /// Dispatch: from intake to receiver, each part beside its bare limit
     ///
     /// Starts processes of its own, and a sink. Without a database it measures one process on SQLite; with DATABASE_URL

@@ -5,7 +5,7 @@ use std::{future::Future, net::SocketAddr, time::Duration};
 use anyhow::Context;
 use dispatch::{Dispatch, Parts};
 use gate::{Backend, gate::Gate};
-use limits::{Limits, gates::Gates};
+use limits::{CheckLane, Limits, gates::Gates};
 use platform::{
     config::Span,
     db::Database,
@@ -184,7 +184,14 @@ fn serve(
     let api = http_server::with_limits(api::routes(tenancy, roles, health), &config.http);
     let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
-    tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone()));
+    match &roles.limits {
+        Some(limits) => {
+            let lane = CheckLane::new(tenancy.door(), limits.engine());
+            let serving = http_server::serve_with_lane("api", listeners.api, lane, api, config.http, tasks.clone());
+            tasks.spawn("api listener", serving);
+        }
+        None => tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone())),
+    }
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
 }
 

@@ -36,7 +36,13 @@ use gate::Backend;
 use platform::{db::Database, shutdown::Tasks};
 
 use self::{book::Keeper, store::Store};
-pub use self::{config::Config, engine::Engine, error::Error, http::routes, store::MIGRATIONS};
+pub use self::{
+    config::Config,
+    engine::Engine,
+    error::Error,
+    http::{CheckLane, routes},
+    store::MIGRATIONS,
+};
 
 /// What limits stand on.
 pub struct Parts {

@@ -87,16 +87,26 @@ fn without_position(error: &serde_json::Error) -> String {
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     let Some(content_type) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
-    let media_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    // curl's -d says x-www-form-urlencoded unless told otherwise; a JSON body under it is still a JSON body.
-    if media_type.ends_with("json") || media_type == "application/x-www-form-urlencoded" {
+    let content_type = content_type.to_str().unwrap_or_default();
+    if is_json(content_type) {
         return Ok(());
     }
     Err(Problem::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
-        format!("{media_type:?} is not understood here: send content-type: application/json"),
+        format!("{:?} is not understood here: send content-type: application/json", media_type(content_type)),
     ))
+}
+
+/// May a body of this content type be read as JSON?
+pub fn is_json(content_type: &str) -> bool {
+    let media_type = media_type(content_type);
+    // curl's -d says x-www-form-urlencoded unless told otherwise; a JSON body under it is still a JSON body.
+    media_type.ends_with("json") || media_type == "application/x-www-form-urlencoded"
+}
+
+fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
 }
 
 /// The body, which is over with its last announced byte. Most bodies are one frame that came with the head, and whoever

@@ -5,6 +5,7 @@
 //! whether it speaks HTTP/1.1 or HTTP/2. On shutdown open requests may finish until the drain timeout; then they are cut.
 
 mod guard;
+mod lane;
 
 use std::{
     convert::Infallible,
@@ -28,13 +29,18 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
+    time::Instant,
 };
 use tower::Service;
 
-use self::guard::Guard;
-pub use self::guard::{Cut, within};
+use self::{guard::Guard, lane::Entry};
+pub use self::{
+    guard::{Cut, within},
+    lane::{Lane, Plain, Reply},
+};
 use crate::{problem::Problem, shutdown::Tasks};
 
 pub const CONNECTIONS: &str = "tidegate_http_connections";
@@ -80,7 +86,34 @@ where
     B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let of_connection = tasks.clone();
-    let handle = move |stream| connection(stream, service.clone(), limits, of_connection.clone());
+    let handle = move |stream| connection(stream, Instant::now(), service.clone(), limits, of_connection.clone());
+    accept(name, listener, limits.max_connections, tasks, handle).await;
+}
+
+/// The same with a lane before it: what the lane does not answer, `service` does.
+pub async fn serve_with_lane<L, S, B>(
+    name: &'static str,
+    listener: TcpListener,
+    lane: L,
+    service: S,
+    limits: Limits,
+    tasks: Tasks,
+) where
+    L: Lane,
+    S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let entry = Arc::new(Entry::new(lane, limits));
+    let of_connection = tasks.clone();
+    let handle = move |stream| {
+        let (entry, service, tasks) = (Arc::clone(&entry), service.clone(), of_connection.clone());
+        async move {
+            if let Some((stream, since)) = entry.serve(stream, tasks.stopping().child_token()).await {
+                connection(stream, since, service, limits, tasks).await;
+            }
+        }
+    };
     accept(name, listener, limits.max_connections, tasks, handle).await;
 }
 
@@ -127,8 +160,10 @@ pub async fn accept<F: Future<Output = ()> + Send + 'static>(
     }
 }
 
-async fn connection<S, B>(stream: TcpStream, service: S, limits: Limits, tasks: Tasks)
+/// `since` is when its next request began to be waited for.
+async fn connection<I, S, B>(stream: I, since: Instant, service: S, limits: Limits, tasks: Tasks)
 where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
@@ -146,7 +181,7 @@ where
     let builder = builder(&limits);
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let first_request = async {
-        tokio::time::sleep(limits.header_timeout).await;
+        tokio::time::sleep_until(since + limits.header_timeout).await;
         if has_begun.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }

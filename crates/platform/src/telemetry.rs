@@ -102,6 +102,11 @@ pub fn request_span(method: &Method, route: &str, headers: &HeaderMap) -> tracin
     span
 }
 
+/// Does each request have a span, in traces or in the log? See [`without_requests`].
+pub fn notes_requests() -> bool {
+    tracing::span_enabled!(target: REQUEST, Level::INFO)
+}
+
 /// Makes `span` a child of the caller's trace, if the caller sent one.
 pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
     #[cfg(feature = "otel")]

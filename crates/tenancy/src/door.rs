@@ -12,12 +12,12 @@ use std::{sync::Arc, time::Duration};
 use aws_lc_rs::constant_time;
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, StatusCode, Uri, request::Parts},
+    http::{HeaderMap, StatusCode, request::Parts},
 };
 use moka::sync::Cache;
 use platform::{problem::Problem, secret::Secret, shutdown::Tasks};
 
-use self::headers::{presented_key, presented_tenant, refuse_other_sites};
+pub use self::headers::Shown;
 use crate::{
     config::Doors,
     key::{self, Hash, sha256},
@@ -143,7 +143,8 @@ impl Door {
 
     /// Like a request with these headers, for protocols that no web page can speak.
     pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        self.ask(self.recall(presented_key(headers)?, presented_tenant(headers))?).await
+        let shown = Shown::by_headers(headers, None);
+        self.ask(self.recall(shown.key()?, shown.tenant)?).await
     }
 
     /// Who shows this key, or none. `tenant` is whom the admin key, or dev mode, acts for; a key has its own.
@@ -152,16 +153,16 @@ impl Door {
     }
 
     /// Who sent a request.
-    async fn sender(&self, uri: &Uri, headers: &HeaderMap) -> Result<Caller, Problem> {
-        self.ask(self.recall_sender(uri, headers)?).await
+    pub async fn sender(&self, shown: &Shown<'_>) -> Result<Caller, Problem> {
+        self.ask(self.recall_sender(shown)?).await
     }
 
-    fn recall_sender<'a>(&self, uri: &Uri, headers: &'a HeaderMap) -> Result<Recalled<'a>, Problem> {
-        let presented = presented_key(headers)?;
+    fn recall_sender<'a>(&self, shown: &Shown<'a>) -> Result<Recalled<'a>, Problem> {
+        let presented = shown.key()?;
         if self.inner.admin_key.is_none() && !presented.is_some_and(key::is_ours) {
-            refuse_other_sites(uri, headers)?;
+            shown.refuse_other_sites()?;
         }
-        self.recall(presented, presented_tenant(headers))
+        self.recall(presented, shown.tenant)
     }
 
     fn recall<'a>(&self, presented: Option<&str>, tenant: Option<&'a str>) -> Result<Recalled<'a>, Problem> {

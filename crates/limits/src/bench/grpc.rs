@@ -13,7 +13,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     BenchError, Options, bare_script,
-    load::{Load, Round, Side, key},
+    load::{Contender, Load, Round, Side, compete, key},
     servers::{Bare, Ours, Throttlecrab},
 };
 use crate::grpc::wire::{
@@ -126,14 +126,9 @@ pub(super) async fn measure(
         }
         None => None,
     };
-    for _ in 0..options.turns {
-        bare_side.turn(options.turn).await?;
-        our_side.turn(options.turn).await?;
-        check_side.turn(options.turn).await?;
-        if let Some(peer) = &mut peer_side {
-            peer.turn(options.turn).await?;
-        }
-    }
+    let mut sides: Vec<&mut dyn Contender> = vec![&mut bare_side, &mut our_side, &mut check_side];
+    sides.extend(peer_side.as_mut().map(|peer| peer as &mut dyn Contender));
+    compete(options, &mut sides).await?;
     let name = |what: &str| format!("{what}, gRPC in memory, {IN_FLIGHT} in flight");
     let bare_handler = ("bare tonic handler: at least 0.7", bare_side.best.per_second());
     let mut rows = vec![
@@ -150,9 +145,7 @@ pub(super) async fn measure(
 pub(super) async fn measure_shared(options: &Options, ours: &Ours, url: &str) -> Result<Vec<Row>, BenchError> {
     let most = bare_script(url, IN_FLIGHT, options).await?;
     let mut our_side = envoys(ours.grpc).await?;
-    for _ in 0..options.turns {
-        our_side.turn(options.turn).await?;
-    }
+    compete(options, &mut [&mut our_side]).await?;
     let what = format!("tidegate ShouldRateLimit, gRPC on Redis, {IN_FLIGHT} in flight");
     Ok(vec![
         our_side.best.row(&what, Some(("twice Envoy ratelimit, 26,400 /s: at least 1", WANTED_ON_REDIS))),

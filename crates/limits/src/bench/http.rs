@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     BenchError, Options, bare_script,
-    load::{Load, Round, Side, key, turn},
+    load::{Contender, Load, Round, Side, compete, key, turn},
     servers::{Bare, Ours, Throttlecrab},
 };
 
@@ -130,13 +130,9 @@ pub(super) async fn measure(
         Some(peer) => Some(Side::new(Client::many(peer.http, Kind::Throttlecrab).await?)),
         None => None,
     };
-    for _ in 0..options.turns {
-        bare_side.turn(options.turn).await?;
-        our_side.turn(options.turn).await?;
-        if let Some(peer) = &mut peer_side {
-            peer.turn(options.turn).await?;
-        }
-    }
+    let mut sides: Vec<&mut dyn Contender> = vec![&mut bare_side, &mut our_side];
+    sides.extend(peer_side.as_mut().map(|peer| peer as &mut dyn Contender));
+    compete(options, &mut sides).await?;
     let name = |who: &str| format!("{who}, HTTP in memory, {CONNECTIONS} connections");
     let bare_handler = ("bare axum handler: at least 0.7", bare_side.best.per_second());
     let mut rows = vec![
@@ -157,9 +153,7 @@ pub(super) async fn measure(
 pub(super) async fn measure_shared(options: &Options, ours: &Ours, url: &str) -> Result<Vec<Row>, BenchError> {
     let most = bare_script(url, CONNECTIONS, options).await?;
     let mut our_side = Side::new(Client::many(ours.http, Kind::Ours).await?);
-    for _ in 0..options.turns {
-        our_side.turn(options.turn).await?;
-    }
+    compete(options, &mut [&mut our_side]).await?;
     let what = format!("tidegate check, HTTP on Redis, {CONNECTIONS} connections");
     Ok(vec![
         Row { what: format!("bare script, pipelined {CONNECTIONS} deep"), figure: most, unit: "/s", ..Row::default() },

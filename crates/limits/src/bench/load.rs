@@ -3,6 +3,7 @@
 
 use std::{future::Future, time::Duration};
 
+use futures_util::future::BoxFuture;
 use gate::bench::Row;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -10,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::BenchError;
+use super::{BenchError, Options};
 
 /// What 99 of 100 calls may take at half load.
 const LONGEST: Duration = Duration::from_millis(2);
@@ -90,16 +91,6 @@ impl<L: Load> Side<L> {
         Side { loads, best: Turn::default() }
     }
 
-    /// One more turn, as fast as it goes; the best one counts.
-    pub(super) async fn turn(&mut self, time: Duration) -> Result<(), BenchError> {
-        let (loads, turn) = turn(std::mem::take(&mut self.loads), time).await?;
-        self.loads = loads;
-        if turn.per_second() > self.best.per_second() {
-            self.best = turn;
-        }
-        Ok(())
-    }
-
     /// Half of the best turn's speed, on a schedule. The best of `turns` counts here too.
     pub(super) async fn half_load(&mut self, what: &str, time: Duration, turns: usize) -> Result<Row, BenchError> {
         let pause = Duration::from_secs_f64(2.0 / self.best.per_second().max(1.0));
@@ -117,6 +108,35 @@ impl<L: Load> Side<L> {
         let against = Some((format!("p99 of {LONGEST:?}: at most 1"), times));
         Ok(Row { against, ..turn.row(&format!("{what}, half of that on a schedule"), None) })
     }
+}
+
+/// A side, whatever it asks with.
+pub(super) trait Contender {
+    /// One more turn, as fast as it goes; the best one counts.
+    fn turn(&mut self, time: Duration) -> BoxFuture<'_, Result<(), BenchError>>;
+}
+
+impl<L: Load> Contender for Side<L> {
+    fn turn(&mut self, time: Duration) -> BoxFuture<'_, Result<(), BenchError>> {
+        Box::pin(async move {
+            let (loads, turn) = turn(std::mem::take(&mut self.loads), time).await?;
+            self.loads = loads;
+            if turn.per_second() > self.best.per_second() {
+                self.best = turn;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// All sides in turn, so that what else the machine does meets each of them.
+pub(super) async fn compete(options: &Options, sides: &mut [&mut dyn Contender]) -> Result<(), BenchError> {
+    for _ in 0..options.turns {
+        for side in &mut *sides {
+            side.turn(options.turn).await?;
+        }
+    }
+    Ok(())
 }
 
 /// All connections at once, each in a task of its own; each asks again as soon as it is answered.

@@ -20,6 +20,7 @@ mod servers;
 use std::{
     io::{self, Write},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
@@ -30,9 +31,35 @@ use gate::{
     bench::{BenchError as GateError, Row, bare_checks, write_head},
 };
 
+/// A part of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    Http,
+    Grpc,
+    Resp,
+    /// All three, on Redis.
+    Redis,
+}
+
+impl FromStr for Section {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Section, BenchError> {
+        match text {
+            "http" => Ok(Section::Http),
+            "grpc" => Ok(Section::Grpc),
+            "resp" => Ok(Section::Resp),
+            "redis" => Ok(Section::Redis),
+            _ => Err(BenchError::NoSection),
+        }
+    }
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// One section, or all.
+    pub only: Option<Section>,
     /// This binary.
     pub program: PathBuf,
     /// throttlecrab-server; its rows are left out where it cannot be started.
@@ -48,6 +75,8 @@ pub struct Options {
 /// Why a bench could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
+    #[error("the sections are http, grpc, resp and redis")]
+    NoSection,
     #[error("{0} did not start")]
     NotStarted(&'static str),
     #[error(transparent)]
@@ -76,12 +105,19 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<Vec<
         }
         Ok(())
     };
-    add(http::measure(options, &ours, &bare, peer.as_ref()).await?)?;
-    add(grpc::measure(options, &ours, &bare, peer.as_ref()).await?)?;
-    add(resp::measure(options, &ours, peer.as_ref()).await?)?;
+    let has = |section| options.only.is_none_or(|only| only == section);
+    if has(Section::Http) {
+        add(http::measure(options, &ours, &bare, peer.as_ref()).await?)?;
+    }
+    if has(Section::Grpc) {
+        add(grpc::measure(options, &ours, &bare, peer.as_ref()).await?)?;
+    }
+    if has(Section::Resp) {
+        add(resp::measure(options, &ours, peer.as_ref()).await?)?;
+    }
     let has_peer = peer.is_some();
     drop((ours, bare, peer));
-    if let Some(url) = &options.redis_url {
+    if let Some(url) = options.redis_url.as_ref().filter(|_| has(Section::Redis)) {
         let shared = Ours::start(&options.program, Some(url)).await?;
         add(http::measure_shared(options, &shared, url).await?)?;
         add(grpc::measure_shared(options, &shared, url).await?)?;

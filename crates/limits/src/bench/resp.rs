@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     BenchError, Options, bare_script,
-    load::{Load, Round, Side, key, turn},
+    load::{Contender, Load, Round, Side, compete, key, turn},
     servers::{Ours, Throttlecrab},
 };
 
@@ -107,12 +107,9 @@ pub(super) async fn measure(
             Some(peer) => Some(Side::new(Client::many_of_throttlecrab(peer.resp, pipelined).await?)),
             None => None,
         };
-        for _ in 0..options.turns {
-            if let Some(peer) = &mut peer_side {
-                peer.turn(options.turn).await?;
-            }
-            our_side.turn(options.turn).await?;
-        }
+        let mut sides: Vec<&mut dyn Contender> = vec![&mut our_side];
+        sides.extend(peer_side.as_mut().map(|peer| peer as &mut dyn Contender));
+        compete(options, &mut sides).await?;
         let how = if pipelined == 1 { "one at a time".to_owned() } else { format!("{pipelined} pipelined") };
         let name = |who: &str| format!("{who} RESP in memory, {how}, {CONNECTIONS} connections");
         let per_second = peer_side.as_ref().map(|peer| ("throttlecrab", peer.best.per_second()));
@@ -130,9 +127,7 @@ pub(super) async fn measure(
 pub(super) async fn measure_shared(options: &Options, ours: &Ours, url: &str) -> Result<Vec<Row>, BenchError> {
     let most = bare_script(url, 128, options).await?;
     let mut our_side = Side::new(Client::many(ours.resp, PIPELINED).await?);
-    for _ in 0..options.turns {
-        our_side.turn(options.turn).await?;
-    }
+    compete(options, &mut [&mut our_side]).await?;
     let what = format!("tidegate RESP on Redis, {PIPELINED} pipelined, {CONNECTIONS} connections");
     Ok(vec![
         our_side.best.row(&what, Some(("bare script, pipelined", most))),

@@ -8,8 +8,9 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::Response,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use gate::limiter::Decision;
+use platform::http_server::Reply;
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -96,40 +97,51 @@ pub(super) fn respond_reserved(reserved: &Reserved, lasts: Duration, denied: Sta
     with_headers(out, &reserved.answer, denied)
 }
 
+/// The same as [`respond`], for the lane.
+pub(super) fn reply(reply: &mut Reply, answer: &Answer, denied: StatusCode) {
+    reply.status = if answer.is_allowed() { StatusCode::OK } else { denied };
+    write_body(&mut reply.body, answer);
+    each_header(answer, |name, write| {
+        let out = &mut reply.header_lines;
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        write(out);
+        out.extend_from_slice(b"\r\n");
+    });
+}
+
 fn with_headers(mut out: BytesMut, answer: &Answer, denied: StatusCode) -> Response {
-    let body = out.split().freeze();
-    let is_allowed = answer.is_allowed();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = if is_allowed { StatusCode::OK } else { denied };
+    let mut response = Response::new(Body::from(out.split().freeze()));
+    *response.status_mut() = if answer.is_allowed() { StatusCode::OK } else { denied };
     let headers = response.headers_mut();
-    headers.reserve(7);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let Decision { limit, remaining, reset_after, .. } = answer.decision;
-    let mut insert = |name: HeaderName, write: &mut dyn FnMut(&mut BytesMut)| {
+    headers.reserve(8);
+    each_header(answer, |name, write| {
         write(&mut out);
-        insert(headers, name, out.split().freeze());
-    };
-    insert(RATE_LIMIT_POLICY, &mut |out| write_policy(out, answer));
-    insert(RATE_LIMIT, &mut |out| {
+        // Digits and names that were made for it: always a header's value.
+        if let Ok(value) = HeaderValue::from_maybe_shared(out.split().freeze()) {
+            headers.insert(name, value);
+        }
+    });
+    response
+}
+
+/// Every header of a decision, in order, with what writes its value.
+fn each_header(answer: &Answer, mut insert: impl FnMut(HeaderName, &dyn Fn(&mut BytesMut))) {
+    let Decision { limit, remaining, reset_after, .. } = answer.decision;
+    insert(header::CONTENT_TYPE, &|out| out.extend_from_slice(b"application/json"));
+    insert(RATE_LIMIT_POLICY, &|out| write_policy(out, answer));
+    insert(RATE_LIMIT, &|out| {
         out.extend_from_slice(answer.rule.quoted_name.as_bytes());
         out.extend_from_slice(b";r=");
         write_number(out, remaining);
         out.extend_from_slice(b";t=");
         write_number(out, seconds(reset_after));
     });
-    insert(LIMIT, &mut |out| write_number(out, limit));
-    insert(REMAINING, &mut |out| write_number(out, remaining));
-    insert(RESET, &mut |out| write_number(out, seconds(reset_after)));
-    if let (false, Some(retry_after)) = (is_allowed, answer.decision.retry_after()) {
-        insert(header::RETRY_AFTER, &mut |out| write_number(out, seconds(retry_after)));
-    }
-    response
-}
-
-fn insert(headers: &mut axum::http::HeaderMap, name: HeaderName, value: Bytes) {
-    // Digits and a name that was made for it: always a header's value.
-    if let Ok(value) = HeaderValue::from_maybe_shared(value) {
-        headers.insert(name, value);
+    insert(LIMIT, &|out| write_number(out, limit));
+    insert(REMAINING, &|out| write_number(out, remaining));
+    insert(RESET, &|out| write_number(out, seconds(reset_after)));
+    if let (false, Some(retry_after)) = (answer.is_allowed(), answer.decision.retry_after()) {
+        insert(header::RETRY_AFTER, &|out| write_number(out, seconds(retry_after)));
     }
 }
 

@@ -3,12 +3,14 @@
 mod answer;
 mod check;
 mod keys;
+mod lane;
 mod question;
 mod reserve;
 mod rules;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub use self::lane::CheckLane;
 use crate::Limits;
 
 /// To be put behind the door.

@@ -74,14 +74,13 @@ where
         let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str);
         let span = telemetry::request_span(request.method(), route, request.headers());
         let (method, meters) = (method_index(request.method()), Arc::clone(&self.meters));
-        meters[method].get_or_init(|| Meter::new(method, route));
+        meters[method].get_or_init(|| Meter::new(request.method(), route));
         DefaultBodyLimit::max(max_body).apply(&mut request);
         let handler = self.inner.call(request).instrument(span);
         Box::pin(async move {
             let response = match within(started + deadline, handler).await {
                 Ok(Ok(response)) => response,
-                Err(Cut::Panic(panic)) => panicked(&*panic),
-                Err(Cut::Deadline) => too_slow(deadline),
+                Err(cut) => cut.problem(deadline).into_response(),
             };
             if let Some(meter) = meters[method].get() {
                 meter.record(response.status(), started.elapsed());
@@ -97,6 +96,23 @@ pub enum Cut {
     Deadline,
 }
 
+impl Cut {
+    /// What is answered instead.
+    pub(super) fn problem(&self, deadline: Duration) -> Problem {
+        match self {
+            Cut::Panic(panic) => {
+                tracing::error!(panic = panic_text(&**panic), "A request handler panicked.");
+                let detail = "something went wrong here; the log has the cause";
+                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            }
+            Cut::Deadline => {
+                let detail = format!("the request took longer than {deadline:?} (server.request_timeout)");
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail)
+            }
+        }
+    }
+}
+
 /// What a handler answers, behind the panic barrier and by the deadline.
 pub async fn within<T>(deadline: Instant, handler: impl Future<Output = T>) -> Result<T, Cut> {
     let mut handler = std::pin::pin!(AssertUnwindSafe(handler).catch_unwind());
@@ -109,20 +125,20 @@ pub async fn within<T>(deadline: Instant, handler: impl Future<Output = T>) -> R
 }
 
 /// What one route and method are counted by.
-struct Meter {
+pub(super) struct Meter {
     labels: [(&'static str, String); 2],
     by_class: [OnceLock<Counter>; CLASSES.len()],
     seconds: Histogram,
 }
 
 impl Meter {
-    fn new(method: usize, route: &str) -> Meter {
-        let method = METHODS.get(method).map_or("other", Method::as_str);
+    pub(super) fn new(method: &Method, route: &str) -> Meter {
+        let method = METHODS.get(method_index(method)).map_or("other", Method::as_str);
         let labels = [("method", method.to_owned()), ("route", route.to_owned())];
         Meter { seconds: metrics::histogram!(REQUEST_SECONDS, &labels), labels, by_class: Default::default() }
     }
 
-    fn record(&self, status: StatusCode, took: Duration) {
+    pub(super) fn record(&self, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100 - 1).min(CLASSES.len() - 1);
         let counter = self.by_class[class].get_or_init(|| {
             let [(_, method), (_, route)] = self.labels.clone();
@@ -135,15 +151,4 @@ impl Meter {
 
 fn method_index(method: &Method) -> usize {
     METHODS.iter().position(|known| known == method).unwrap_or(METHODS.len())
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Response {
-    tracing::error!(panic = panic_text(panic), "A request handler panicked.");
-    let detail = "something went wrong here; the log has the cause";
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
-}
-
-fn too_slow(deadline: Duration) -> Response {
-    let detail = format!("the request took longer than {deadline:?} (server.request_timeout)");
-    Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail).into_response()
 }

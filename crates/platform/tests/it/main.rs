@@ -4,3 +4,4 @@
 
 mod http_client;
 mod http_server;
+mod lane;

@@ -14,7 +14,7 @@ use axum::{
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::{Door, Recalled};
+use super::{Door, Recalled, Shown};
 
 impl<S> Layer<S> for Door {
     type Service = Guarded<S>;
@@ -45,13 +45,13 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        if let Ok(Recalled::Caller(caller)) = self.door.recall_sender(request.uri(), request.headers()) {
+        if let Ok(Recalled::Caller(caller)) = self.door.recall_sender(&shown(&request)) {
             request.extensions_mut().insert(caller);
             return Either::Left(self.inner.call(request));
         }
         let (door, mut inner) = (self.door.clone(), self.inner.clone());
         Either::Right(Box::pin(async move {
-            match door.sender(request.uri(), request.headers()).await {
+            match door.sender(&shown(&request)).await {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
                     inner.call(request).await
@@ -60,4 +60,8 @@ where
             }
         }))
     }
+}
+
+fn shown(request: &Request) -> Shown<'_> {
+    Shown::by_headers(request.headers(), request.uri().authority())
 }

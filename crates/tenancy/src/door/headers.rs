@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header, uri::Authority};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header, uri::Authority};
 use platform::problem::Problem;
 
 use super::unauthorized;
@@ -10,40 +10,57 @@ use super::unauthorized;
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
-/// The key as sent, from either header; anything that is not readable text is no key.
-pub(super) fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let text = value.to_str().unwrap_or_default();
+/// What a request shows of its sender. A header that is not readable text is empty.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    authorization: Option<&'a str>,
+    api_key: Option<&'a str>,
+    pub(super) tenant: Option<&'a str>,
+    host: Option<&'a str>,
+    origin: Option<&'a str>,
+}
+
+impl<'a> Shown<'a> {
+    /// `text` is the first value of a header.
+    pub fn read(text: impl Fn(&HeaderName) -> Option<&'a str>) -> Self {
+        Shown {
+            authorization: text(&header::AUTHORIZATION),
+            api_key: text(&API_KEY),
+            tenant: text(&TENANT),
+            host: text(&header::HOST),
+            origin: text(&header::ORIGIN),
+        }
+    }
+
+    /// HTTP/2 names the host in the request's `authority`.
+    pub(super) fn by_headers(headers: &'a HeaderMap, authority: Option<&'a Authority>) -> Self {
+        let shown = Shown::read(|name| headers.get(name).map(|value| value.to_str().unwrap_or_default()));
+        Shown { host: shown.host.or_else(|| authority.map(Authority::as_str)), ..shown }
+    }
+
+    /// The key as sent, from either header; anything that is not readable text is no key.
+    pub(super) fn key(&self) -> Result<Option<&'a str>, Problem> {
+        let Some(text) = self.authorization else { return Ok(self.api_key) };
         let (scheme, key) = text.split_once(' ').unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("bearer") || key.trim().is_empty() {
             return Err(unauthorized("invalid_key", "write the header as `Authorization: Bearer <key>`"));
         }
-        return Ok(Some(key.trim()));
+        Ok(Some(key.trim()))
     }
-    Ok(headers.get(API_KEY).map(|value| value.to_str().unwrap_or_default()))
-}
 
-pub(super) fn presented_tenant(headers: &HeaderMap) -> Option<&str> {
-    headers.get(TENANT).map(|value| value.to_str().unwrap_or_default())
-}
-
-/// Dev mode trusts this machine, but a browser on it also runs other people's pages: a page must not reach us through a
-/// name of its own that resolves to loopback, nor post across origins.
-pub(super) fn refuse_other_sites(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .or_else(|| uri.authority().map(Authority::as_str));
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-    let origin_host = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    if [host, origin_host].into_iter().flatten().all(is_this_machine) {
-        return Ok(());
+    /// Dev mode trusts this machine, but a browser on it also runs other people's pages: a page must not reach us through
+    /// a name of its own that resolves to loopback, nor post across origins.
+    pub(super) fn refuse_other_sites(&self) -> Result<(), Problem> {
+        let origin_host = self.origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
+        if [self.host, origin_host].into_iter().flatten().all(is_this_machine) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "foreign_host",
+            "without an admin key only localhost may be named here: use http://127.0.0.1 or set TIDEGATE_ADMIN_KEY",
+        ))
     }
-    Err(Problem::new(
-        StatusCode::FORBIDDEN,
-        "foreign_host",
-        "without an admin key only localhost may be named here: use http://127.0.0.1 or set TIDEGATE_ADMIN_KEY",
-    ))
 }
 
 fn is_this_machine(host: &str) -> bool {

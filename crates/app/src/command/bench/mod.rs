@@ -18,7 +18,7 @@ use crate::{
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Gate(source) => gate(source).await,
-        Bench::Limits(source) => limits(source).await,
+        Bench::Limits { source, only } => limits(source, *only).await,
         Bench::Dispatch(arguments) => dispatch::run(arguments).await,
         Bench::Bare { http, grpc } => limits::bench::serve_bare(*http, *grpc).await.context("a handler failed"),
     }
@@ -31,10 +31,11 @@ async fn gate(source: &Source) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn limits(source: &Source) -> anyhow::Result<()> {
+async fn limits(source: &Source, only: Option<limits::bench::Section>) -> anyhow::Result<()> {
     let redis_url = Config::load(&source.layers()?)?.redis.map(|redis| redis.server.url);
     serve::allow_many_files();
     let options = limits::bench::Options {
+        only,
         program: std::env::current_exe().context("this binary does not know where it lies")?,
         throttlecrab: cli::throttlecrab(),
         redis_url,

@@ -5,6 +5,7 @@ mod bad_input;
 mod bars;
 mod files;
 mod keys;
+mod lane;
 mod reserve;
 mod rules;
 

@@ -1,0 +1,53 @@
+//! `POST /v1/limits/check` in the lane before the router: the same door, the same engine, the same words.
+//!
+//! Whatever would not be answered with a decision is left to the route, before anything is counted.
+
+use axum::http::StatusCode;
+use platform::{
+    http::is_json,
+    http_server::{Lane, Plain, Reply},
+};
+use tenancy::{
+    door::{Door, Shown},
+    scope::Scope,
+};
+
+use super::{answer, check::CheckIn};
+use crate::engine::{Ask, Engine};
+
+/// Checks, as fast as they can be answered.
+pub struct CheckLane {
+    door: Door,
+    engine: Engine,
+}
+
+impl CheckLane {
+    pub fn new(door: &Door, engine: &Engine) -> Self {
+        CheckLane { door: door.clone(), engine: engine.clone() }
+    }
+
+    async fn decide(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<()> {
+        let denied = match request.target().strip_prefix(Self::ROUTE)? {
+            "" => StatusCode::OK,
+            "?on_deny=429" => StatusCode::TOO_MANY_REQUESTS,
+            _ => return None,
+        };
+        if !request.header("content-type").is_none_or(is_json) {
+            return None;
+        }
+        let check: CheckIn<'_> = serde_json::from_slice(request.body()).ok()?;
+        let caller = self.door.sender(&Shown::read(|name| request.header(name.as_str()))).await.ok()?;
+        caller.require(Scope::LimitsCheck).ok()?;
+        let decided = self.engine.check(&caller.tenant, Ask::from(&check)).await.ok()?;
+        answer::reply(reply, &decided, denied);
+        Some(())
+    }
+}
+
+impl Lane for CheckLane {
+    const ROUTE: &'static str = "/v1/limits/check";
+
+    async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> bool {
+        self.decide(request, reply).await.is_some()
+    }
+}
