@@ -4,11 +4,14 @@
 //! migration it does not know is no error. One that it knows and that was changed since is.
 
 use std::{
+    collections::HashMap,
     fs::{File, OpenOptions},
+    hash::{Hash, Hasher},
     io,
 };
 
-use refinery_core::{Migration, Runner};
+use siphasher::sip::SipHasher13;
+use tokio_postgres::Client;
 
 use super::{Database, Error};
 
@@ -27,7 +30,7 @@ pub struct Migrations {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub set: &'static str,
-    pub migration: String,
+    pub migration: &'static str,
 }
 
 pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<Applied>, Error> {
@@ -40,8 +43,7 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
             let file = open.and_then(locked).map_err(|error| Error::Open(path, error))?;
             let mut connection = sqlite.connection()?;
             for set in sets {
-                let report = runner(set.name, set.sqlite)?.run(&mut connection)?;
-                applied.extend(report.applied_migrations().iter().map(|migration| name(set, migration)));
+                applied.extend(migrate_sqlite(&mut connection, set)?);
             }
             drop(file);
         }
@@ -53,8 +55,7 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
             }
             let outcome = async {
                 for set in sets {
-                    let report = runner(set.name, set.postgres)?.run_async(&mut **client).await?;
-                    applied.extend(report.applied_migrations().iter().map(|migration| name(set, migration)));
+                    applied.extend(migrate_postgres(&mut client, set).await?);
                 }
                 Ok::<_, Error>(())
             }
@@ -74,14 +75,100 @@ fn locked(file: File) -> io::Result<File> {
     Ok(file)
 }
 
-fn runner(set: &str, migrations: &[(&str, &str)]) -> Result<Runner, Error> {
-    let migrations =
-        migrations.iter().map(|(name, sql)| Migration::unapplied(name, sql)).collect::<Result<Vec<_>, _>>()?;
-    let mut runner = Runner::new(&migrations).set_abort_missing(false);
-    runner.set_migration_table_name(format!("migrations_{set}"));
-    Ok(runner)
+fn migrate_sqlite(connection: &mut rusqlite::Connection, set: &Migrations) -> Result<Vec<Applied>, Error> {
+    let history = format!("migrations_{}", set.name);
+    connection.execute_batch(&create(&history))?;
+    let before = connection
+        .prepare(&format!("SELECT version, checksum FROM {history}"))?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let note = format!(
+        "INSERT INTO {history} (version, name, applied_on, checksum)
+         VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), ?3)"
+    );
+    let mut applied = Vec::new();
+    for migration in missing(set.sqlite, &before)? {
+        let mut apply = || {
+            let transaction = connection.transaction()?;
+            transaction.execute_batch(migration.sql)?;
+            transaction.execute(&note, (migration.version, migration.title, migration.checksum()))?;
+            transaction.commit()
+        };
+        apply().map_err(|error| migration.failed(error.into()))?;
+        applied.push(Applied { set: set.name, migration: migration.name });
+    }
+    Ok(applied)
 }
 
-fn name(set: &Migrations, migration: &Migration) -> Applied {
-    Applied { set: set.name, migration: migration.to_string() }
+async fn migrate_postgres(client: &mut Client, set: &Migrations) -> Result<Vec<Applied>, Error> {
+    let history = format!("migrations_{}", set.name);
+    client.batch_execute(&create(&history)).await?;
+    let rows = client.query(&format!("SELECT version, checksum FROM {history}"), &[]).await?;
+    let before = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let note = format!(
+        "INSERT INTO {history} (version, name, applied_on, checksum)
+         VALUES ($1, $2, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), $3)"
+    );
+    let mut applied = Vec::new();
+    for migration in missing(set.postgres, &before)? {
+        let apply = async {
+            let transaction = client.transaction().await?;
+            transaction.batch_execute(migration.sql).await?;
+            transaction.execute(&note, &[&migration.version, &migration.title, &migration.checksum()]).await?;
+            transaction.commit().await
+        };
+        apply.await.map_err(|error| migration.failed(error.into()))?;
+        applied.push(Applied { set: set.name, migration: migration.name });
+    }
+    Ok(applied)
+}
+
+fn create(history: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {history} (
+             version int4 PRIMARY KEY, name VARCHAR(255), applied_on VARCHAR(255), checksum VARCHAR(255))"
+    )
+}
+
+/// `V1__tenants`, taken apart.
+pub(super) struct Migration {
+    name: &'static str,
+    version: i32,
+    title: &'static str,
+    sql: &'static str,
+}
+
+impl Migration {
+    pub(super) fn new(&(name, sql): &(&'static str, &'static str)) -> Self {
+        let (version, title) = name
+            .strip_prefix('V')
+            .and_then(|rest| rest.split_once("__"))
+            .and_then(|(version, title)| Some((version.parse().ok()?, title)))
+            .expect("a migration is called V<number>__<title>");
+        Migration { name, version, title, sql }
+    }
+
+    /// Stored with what was applied: this function never changes.
+    pub(super) fn checksum(&self) -> String {
+        let mut hasher = SipHasher13::new();
+        (self.title, self.version, self.sql).hash(&mut hasher);
+        hasher.finish().to_string()
+    }
+
+    fn failed(&self, error: Error) -> Error {
+        Error::Migrate(self.name, Box::new(error))
+    }
+}
+
+/// What of a list is not in the history yet, in its order.
+fn missing(list: &[(&'static str, &'static str)], before: &HashMap<i32, String>) -> Result<Vec<Migration>, Error> {
+    let mut missing = Vec::new();
+    for migration in list.iter().map(Migration::new) {
+        match before.get(&migration.version) {
+            None => missing.push(migration),
+            Some(checksum) if *checksum == migration.checksum() => (),
+            Some(_) => return Err(Error::Changed(migration.name)),
+        }
+    }
+    Ok(missing)
 }

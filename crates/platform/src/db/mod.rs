@@ -121,8 +121,12 @@ pub enum Error {
     Pool(#[from] deadpool_postgres::PoolError),
     #[error("the pool of PostgreSQL connections could not be built")]
     Build(#[from] deadpool_postgres::BuildError),
-    #[error("the schema could not be migrated")]
-    Migrate(#[from] refinery_core::Error),
+    #[error("migration {0} could not be applied")]
+    Migrate(&'static str, #[source] Box<Error>),
+    #[error(
+        "migration {0} is not what this database was given: run the version that applied it, or a newer one that left it alone"
+    )]
+    Changed(&'static str),
 }
 
 impl Error {
@@ -135,7 +139,7 @@ impl Error {
                 error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
             }
             Error::GroupUndone | Error::Pool(_) | Error::Deadline(_) => true,
-            Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(_) => false,
+            Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(..) | Error::Changed(_) => false,
         }
     }
 

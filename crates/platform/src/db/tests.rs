@@ -109,7 +109,7 @@ async fn ten_replicas_migrate_at_once_and_one_does_the_work() {
         let replicas =
             (0..10).map(|_| async { Database::connect(&config).await.unwrap().migrate(&[SCHEMA]).await.unwrap() });
         let applied: Vec<Applied> = futures_util::future::join_all(replicas).await.concat();
-        assert_eq!(applied, [Applied { set: "things", migration: "V1__things".to_owned() }]);
+        assert_eq!(applied, [Applied { set: "things", migration: "V1__things" }]);
     })
     .await;
 }
@@ -130,9 +130,15 @@ async fn a_migration_changed_after_it_was_applied_is_refused() {
         let database = migrated(&config).await;
         let changed =
             Migrations { sqlite: &[("V1__things", "SELECT 1")], postgres: &[("V1__things", "SELECT 1")], ..SCHEMA };
-        assert!(matches!(database.migrate(&[changed]).await, Err(Error::Migrate(_))));
+        assert!(matches!(database.migrate(&[changed]).await, Err(Error::Changed("V1__things"))));
     })
     .await;
+}
+
+#[test]
+fn a_checksum_is_what_databases_already_hold() {
+    let migration = migrate::Migration::new(&("V1__things", "SELECT 1"));
+    assert_eq!(migration.checksum(), "10156487301137259722");
 }
 
 #[tokio::test]
