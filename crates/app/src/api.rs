@@ -1,5 +1,7 @@
 //! What this binary is put together from: every role's routes, schema and documentation.
 
+use std::sync::LazyLock;
+
 use axum::{
     Router,
     http::{StatusCode, header},
@@ -104,8 +106,6 @@ fn any_problem(description: &str) -> Response {
 
 /// Everything on the API listener: roles behind the door, health and documentation before it.
 pub(crate) fn routes(tenancy: &Tenancy, roles: &Roles, health: &Health) -> Router {
-    let document = document().to_json().unwrap_or_default();
-    let json = [(header::CONTENT_TYPE, "application/json")];
     let admin: Router = tenancy::routes().with_state(tenancy.clone()).into();
     let mut guarded = admin.merge(Router::from(dispatch::routes().with_state(roles.dispatch.clone())));
     if let Some(limits) = &roles.limits {
@@ -118,7 +118,7 @@ pub(crate) fn routes(tenancy: &Tenancy, roles: &Roles, health: &Health) -> Route
         .door()
         .guard(guarded)
         .merge(health_routes(health))
-        .route("/openapi.json", get(move || std::future::ready((json, document.clone()))))
+        .route("/openapi.json", get(openapi))
         .route("/docs", get(docs))
 }
 
@@ -129,6 +129,12 @@ pub(crate) fn ops_routes(telemetry: &Telemetry, health: &Health) -> Router {
 
 fn health_routes(health: &Health) -> Router {
     health::routes().with_state(health.clone()).into()
+}
+
+/// Made when first asked for: most processes never are, and it takes megabytes.
+async fn openapi() -> impl IntoResponse {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_json().expect("the document is plain data"));
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str())
 }
 
 /// One page, no asset from another host, nothing to install.
