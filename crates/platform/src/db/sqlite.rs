@@ -47,6 +47,7 @@ pub struct Sqlite {
 }
 
 struct Readers {
+    /// Opened when one is missing: each takes a fifth of a MiB.
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
@@ -57,13 +58,12 @@ impl Sqlite {
         std::fs::create_dir_all(folder).map_err(|error| Error::Open(path.to_owned(), error))?;
         let writer = connect(path)?;
         writer.execute_batch(WRITER)?;
-        let idle = (0..READERS).map(|_| reader(path)).collect::<Result<_, _>>()?;
         let (sender, jobs) = mpsc::channel(QUEUE);
         std::thread::Builder::new()
             .name("sqlite writer".to_owned())
             .spawn(move || write_in_groups(&writer, jobs))
             .map_err(|error| Error::Open(path.to_owned(), error))?;
-        let readers = Arc::new(Readers { idle: Mutex::new(idle), permits: Semaphore::new(READERS) });
+        let readers = Arc::new(Readers { idle: Mutex::default(), permits: Semaphore::new(READERS) });
         Ok(Sqlite { path: path.into(), writer: sender, readers })
     }
 
