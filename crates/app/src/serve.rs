@@ -3,7 +3,7 @@
 use std::{future::Future, net::SocketAddr, time::Duration};
 
 use anyhow::Context;
-use dispatch::{Dispatch, Parts};
+use dispatch::{Dispatch, EventLane, Parts};
 use gate::{Backend, gate::Gate};
 use limits::{CheckLane, Limits, gates::Gates};
 use platform::{
@@ -11,7 +11,7 @@ use platform::{
     db::Database,
     health::Health,
     http_client::{self, HttpClient},
-    http_server,
+    http_server::{self, Lane, Plain, Reply},
     shutdown::Tasks,
     telemetry::{self, Telemetry},
 };
@@ -184,15 +184,32 @@ fn serve(
     let api = http_server::with_limits(api::routes(tenancy, roles, health), &config.http);
     let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
-    match &roles.limits {
-        Some(limits) => {
-            let lane = CheckLane::new(tenancy.door(), limits.engine());
-            let serving = http_server::serve_with_lane("api", listeners.api, lane, api, config.http, tasks.clone());
-            tasks.spawn("api listener", serving);
-        }
-        None => tasks.spawn("api listener", http_server::serve("api", listeners.api, api, config.http, tasks.clone())),
-    }
+    let lane = ApiLane {
+        events: EventLane::new(tenancy.door(), &roles.dispatch),
+        checks: roles.limits.as_ref().map(|limits| CheckLane::new(tenancy.door(), limits.engine())),
+    };
+    let serving = http_server::serve_with_lane("api", listeners.api, lane, api, config.http, tasks.clone());
+    tasks.spawn("api listener", serving);
     tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
+}
+
+/// What is asked so often that the router is not worth its while.
+struct ApiLane {
+    events: EventLane,
+    checks: Option<CheckLane>,
+}
+
+impl Lane for ApiLane {
+    const ROUTES: &'static [&'static str] = &[EventLane::ROUTE, CheckLane::ROUTE];
+
+    async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<usize> {
+        match &self.checks {
+            Some(checks) if request.target().starts_with(CheckLane::ROUTE) => {
+                checks.answer(request, reply).await.map(|()| 1)
+            }
+            _ => self.events.answer(request, reply).await.map(|()| 0),
+        }
+    }
 }
 
 fn serve_grpc(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy, roles: &api::Roles, tasks: &Tasks) {

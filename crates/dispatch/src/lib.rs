@@ -46,7 +46,11 @@ use self::{
     store::{Lease, OnlyWorker, Store},
     worker::{Deps, Worker},
 };
-pub use self::{config::Config, http::routes, store::MIGRATIONS};
+pub use self::{
+    config::Config,
+    http::{EventLane, routes},
+    store::MIGRATIONS,
+};
 
 /// What dispatch stands on.
 pub struct Parts {

@@ -82,6 +82,11 @@ impl Problem {
         self.code
     }
 
+    /// Seconds after which it may be gone.
+    pub fn retry_after(&self) -> Option<u32> {
+        self.retry_after_s
+    }
+
     /// What is wrong and the fix, for protocols that word errors in their own way.
     pub fn detail(&self) -> &str {
         &self.detail

@@ -93,12 +93,12 @@ async fn create(
     body: Body,
 ) -> Result<Response, Problem> {
     caller.require(Scope::DispatchWrite)?;
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if content_type.starts_with("application/x-ndjson") || content_type.starts_with("application/jsonl") {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if content_type.is_some_and(is_lines) {
         return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event).boxed()).await;
     }
     let (body, _held) = read(&dispatch, body).await?;
-    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+    if is_array(&body) {
         let items: Vec<Box<RawValue>> = platform::http::parse_json(&body)?;
         let items = items.into_iter().map(|item| Ok(Bytes::from(String::from(Box::<str>::from(item)))));
         return many(&dispatch, &caller.tenant, stream::iter(items).boxed()).await;
@@ -106,6 +106,15 @@ async fn create(
     let event = dispatch.intake().accept(&caller.tenant, &body).await?;
     crash_point("ack.before");
     Ok((StatusCode::ACCEPTED, Json(event)).into_response())
+}
+
+/// Does a body of this content type hold one event a line?
+pub(super) fn is_lines(content_type: &str) -> bool {
+    content_type.starts_with("application/x-ndjson") || content_type.starts_with("application/jsonl")
+}
+
+pub(super) fn is_array(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'[')
 }
 
 /// Send events in (short path)

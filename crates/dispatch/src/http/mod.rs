@@ -3,10 +3,12 @@
 mod deliveries;
 mod events;
 mod jobs;
+mod lane;
 mod operate;
 mod rejected;
 mod subscriptions;
 
+pub use self::lane::EventLane;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::Dispatch;

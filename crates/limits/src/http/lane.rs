@@ -5,7 +5,7 @@
 use axum::http::StatusCode;
 use platform::{
     http::is_json,
-    http_server::{Lane, Plain, Reply},
+    http_server::{Plain, Reply},
 };
 use tenancy::{
     door::{Door, Shown},
@@ -22,11 +22,14 @@ pub struct CheckLane {
 }
 
 impl CheckLane {
+    pub const ROUTE: &'static str = "/v1/limits/check";
+
     pub fn new(door: &Door, engine: &Engine) -> Self {
         CheckLane { door: door.clone(), engine: engine.clone() }
     }
 
-    async fn decide(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<()> {
+    /// `None` if the route shall answer.
+    pub async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<()> {
         let denied = match request.target().strip_prefix(Self::ROUTE)? {
             "" => StatusCode::OK,
             "?on_deny=429" => StatusCode::TOO_MANY_REQUESTS,
@@ -41,13 +44,5 @@ impl CheckLane {
         let decided = self.engine.check(&caller.tenant, Ask::from(&check)).await.ok()?;
         answer::reply(reply, &decided, denied);
         Some(())
-    }
-}
-
-impl Lane for CheckLane {
-    const ROUTE: &'static str = "/v1/limits/check";
-
-    async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> bool {
-        self.decide(request, reply).await.is_some()
     }
 }

@@ -28,14 +28,14 @@ use crate::{problem::Problem, telemetry};
 /// Bytes of requests that are read at a time. What is longer is nothing for a lane.
 const USUAL_READ: usize = 4 * 1024;
 
-/// Answers the questions of one route before the router is asked.
+/// Answers the requests of some routes before the router is asked.
 pub trait Lane: Send + Sync + 'static {
-    /// The route, as metrics name it.
-    const ROUTE: &'static str;
+    /// The routes, as metrics name them.
+    const ROUTES: &'static [&'static str];
 
-    /// Answers the request, exactly as the route does. False if the route shall: then nothing was counted, changed or
-    /// written, and mistakes are among that, because naming them is the route's work.
-    fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> impl Future<Output = bool> + Send;
+    /// Answers the request exactly as its route does, and says which of [`Lane::ROUTES`] that is. `None` if the route
+    /// shall: then nothing was counted, changed or written.
+    fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> impl Future<Output = Option<usize>> + Send;
 }
 
 /// What a lane answers.
@@ -53,11 +53,14 @@ impl Reply {
         self.body.clear();
     }
 
-    /// After a decision that was cut off nobody knows what was counted, so the route cannot be asked any more.
-    fn problem(&mut self, problem: &Problem) {
+    /// For a problem that was met on the way, when the route can be asked no more.
+    pub fn problem(&mut self, problem: &Problem) {
         self.clear();
         self.status = problem.status();
         self.header_lines.extend_from_slice(b"content-type: application/problem+json\r\n");
+        if let Some(seconds) = problem.retry_after() {
+            self.header_lines.extend_from_slice(format!("retry-after: {seconds}\r\n").as_bytes());
+        }
         self.body.extend_from_slice(&serde_json::to_vec(problem).unwrap_or_default());
     }
 
@@ -83,7 +86,8 @@ impl Reply {
 pub(super) struct Entry<L> {
     lane: L,
     limits: Limits,
-    meter: Meter,
+    /// One for each route.
+    meters: Vec<Meter>,
 }
 
 /// How far the requests of one read came.
@@ -96,7 +100,8 @@ enum Turn {
 
 impl<L: Lane> Entry<L> {
     pub(super) fn new(lane: L, limits: Limits) -> Self {
-        Entry { lane, limits, meter: Meter::new(&Method::POST, L::ROUTE) }
+        let meters = L::ROUTES.iter().map(|route| Meter::new(&Method::POST, route)).collect();
+        Entry { lane, limits, meters }
     }
 
     /// Serves a connection for as long as the lane can. What is left of it has the bytes that were not answered before
@@ -182,13 +187,17 @@ impl Connection {
             let started = Instant::now();
             self.reply.clear();
             let deadline = entry.limits.request_timeout;
-            match within(started + deadline, entry.lane.answer(&request, &mut self.reply)).await {
-                Ok(true) => {}
-                Ok(false) => return Turn::HandOver,
-                Err(cut) => self.reply.problem(&cut.problem(deadline)),
-            }
+            let route = match within(started + deadline, entry.lane.answer(&request, &mut self.reply)).await {
+                Ok(Some(route)) => route,
+                Ok(None) => return Turn::HandOver,
+                // Nobody knows what was counted, so the route cannot be asked any more.
+                Err(cut) => {
+                    self.reply.problem(&cut.problem(deadline));
+                    L::ROUTES.iter().position(|route| request.target().starts_with(route)).unwrap_or_default()
+                }
+            };
             let now = Instant::now();
-            entry.meter.record(self.reply.status, now - started);
+            entry.meters[route].record(self.reply.status, now - started);
             let is_last = stopping.is_cancelled();
             self.reply.write(&mut self.out, self.date.at(now), is_last);
             if is_last {

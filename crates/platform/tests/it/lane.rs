@@ -31,23 +31,23 @@ struct Asked {
 }
 
 impl Lane for Asked {
-    const ROUTE: &'static str = "/ask";
+    const ROUTES: &'static [&'static str] = &["/ask"];
 
-    async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> bool {
+    async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<usize> {
         match (request.target(), request.body()) {
             ("/ask", b"panic") => panic!("on purpose"),
-            ("/ask", b"no") => return false,
+            ("/ask", b"no") => return None,
             ("/ask", b"wait") => {
                 self.entered.notify_one();
                 self.release.notified().await;
             }
             ("/ask", _) => {}
-            _ => return false,
+            _ => return None,
         }
         reply.header_lines.extend_from_slice(b"content-type: text/plain\r\n");
         reply.body.extend_from_slice(b"lane:");
         reply.body.extend_from_slice(request.body());
-        true
+        Some(0)
     }
 }
 

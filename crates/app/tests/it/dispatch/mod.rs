@@ -8,6 +8,7 @@ mod fenced;
 mod jobs;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod lane;
 mod leaving;
 mod nothing_lost;
 mod once;

@@ -1,16 +1,10 @@
 //! Checks that come whole and plain are answered before the router. Nobody can tell but by the clock: the same bytes, the
 //! same mistakes, the same counts.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
-
 use serde_json::json;
 
 use super::{remaining, with_rules};
-use crate::support::{Call, Setup};
+use crate::support::{Call, Client, NOT_PLAIN, Setup};
 
 const RULES: &str = r#"
 [[rule]]
@@ -31,41 +25,6 @@ limit = 1
 window = "1h"
 shadow = true
 "#;
-
-/// To whom it makes no difference, but the lane leaves it alone.
-const NOT_PLAIN: &str = "te: trailers\r\n";
-
-/// A connection that stays open, and what is sent in one write.
-struct Client(TcpStream);
-
-impl Client {
-    fn open(addr: SocketAddr) -> Client {
-        let stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client(stream)
-    }
-
-    fn ask(&mut self, target: &str, headers: &str, body: &str) -> String {
-        let request = format!(
-            "POST {target} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        self.0.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        loop {
-            let mut chunk = [0; 4096];
-            let count = self.0.read(&mut chunk).unwrap();
-            assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&chunk[..count]);
-            let text = String::from_utf8_lossy(&answer);
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            if length.is_some_and(|length| length.parse() == Ok(body.len())) {
-                return text.into_owned();
-            }
-        }
-    }
-}
 
 /// Without what time changes: the date, and how long until the window ends.
 fn timeless(answer: &str) -> String {

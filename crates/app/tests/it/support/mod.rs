@@ -19,7 +19,7 @@ use testkit::{wait::try_wait_until, wait_until};
 
 pub(crate) use self::{
     backend::{Backend, each_backend, each_queue, on_topic},
-    client::{Call, Connection, Response},
+    client::{Call, Client, Connection, NOT_PLAIN, Response},
     port::Port,
 };
 
