@@ -14,6 +14,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
+use tokio::time::Instant;
 use tokio_postgres::{
     AsyncMessage,
     config::{Host, SslMode},
@@ -37,6 +38,9 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// No statement of ours runs long enough to be worth compiling, and over many partitions PostgreSQL thinks each one is:
 /// a claim of a millisecond took three seconds.
 const PLAIN: &str = "SET jit = off";
+/// How long work waited for a connection; where it grows, `database.pool_size` is too small or the database too slow.
+const POOL_WAIT_SECONDS: &str = "tidegate_database_pool_wait_seconds";
+
 /// For batches, which find their rows by an index. A day's partition is new every midnight and PostgreSQL knows nothing of it
 /// until it is analysed: it would rather read it from end to end, and would do so for every batch while it fills. One plan
 /// serves all batches.
@@ -227,13 +231,20 @@ impl Postgres {
 
     /// A connection for statements that take whole batches to their rows, planned for that; see [`Postgres::client`].
     pub async fn batch_client(&self) -> Result<Object, Error> {
-        Ok(self.batches.get().await?)
+        out_of(&self.batches).await
     }
 
     /// A connection out of the pool; it goes back when dropped.
     pub async fn client(&self) -> Result<Object, Error> {
-        Ok(self.pool.get().await?)
+        out_of(&self.pool).await
     }
+}
+
+async fn out_of(pool: &Pool) -> Result<Object, Error> {
+    let asked = Instant::now();
+    let client = pool.get().await;
+    metrics::histogram!(POOL_WAIT_SECONDS).record(asked.elapsed());
+    Ok(client?)
 }
 
 /// Every new connection begins with these settings.
