@@ -9,6 +9,7 @@
 //! stays when Redis is gone.
 
 mod eviction;
+mod meters;
 mod mode;
 mod replicas;
 mod upkeep;
@@ -21,9 +22,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
+use self::meters::{Meters, Status};
 use self::mode::{Change, Trust};
 use self::replicas::Replicas;
-use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_LATENCY, REDIS_OPERATIONS, REDIS_REPLICAS};
+use crate::metrics::{FALLBACK_DECISIONS, REDIS_FALLBACK_ACTIVE, REDIS_REPLICAS};
 use crate::redis::Redis;
 use crate::tasks::Tasks;
 use crate::{Clock, Error};
@@ -74,6 +76,7 @@ struct Inner {
     replicas: AtomicU32,
     heard: Mutex<Replicas>,
     may_evict: AtomicBool,
+    meters: Meters,
 }
 
 impl Fallback {
@@ -90,6 +93,7 @@ impl Fallback {
                 replicas,
                 heard,
                 may_evict: AtomicBool::new(false),
+                meters: Meters::default(),
             }),
         }
     }
@@ -117,13 +121,11 @@ impl Fallback {
         let result = tokio::time::timeout(self.inner.config.deadline, Box::pin(call)).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
-            Ok(Ok(_)) => "ok",
-            Ok(Err(_)) => "error",
-            Err(_) => "timeout",
+            Ok(Ok(_)) => Status::Ok,
+            Ok(Err(_)) => Status::Error,
+            Err(_) => Status::Timeout,
         };
-        metrics::counter!(REDIS_OPERATIONS, "operation" => operation, "status" => status).increment(1);
-        metrics::histogram!(REDIS_LATENCY, "operation" => operation)
-            .record(Duration::from_micros(now_us.saturating_sub(started_us)));
+        self.inner.meters.record(operation, status, Duration::from_micros(now_us.saturating_sub(started_us)));
         match result {
             Ok(Ok(value)) => {
                 self.succeeded(now_us);
