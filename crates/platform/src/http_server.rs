@@ -6,6 +6,7 @@
 
 mod guard;
 mod lane;
+mod streams;
 
 use std::{
     convert::Infallible,
@@ -25,7 +26,7 @@ use axum::{
 };
 use hyper::body::Incoming;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
@@ -36,7 +37,11 @@ use tokio::{
 };
 use tower::Service;
 
-use self::{guard::Guard, lane::Entry};
+use self::{
+    guard::Guard,
+    lane::Entry,
+    streams::{Arrivals, Streams},
+};
 pub use self::{
     guard::{Cut, within},
     lane::{Lane, Plain, Reply},
@@ -178,7 +183,8 @@ where
     };
     // Its own token: the one of all tasks has a lock that every connection would take with every request.
     let stopping = tasks.stopping().child_token();
-    let builder = builder(&limits);
+    let mut streams = Streams::default();
+    let builder = builder(&limits, streams.arrivals.clone());
     let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let first_request = async {
         tokio::time::sleep_until(since + limits.header_timeout).await;
@@ -189,17 +195,17 @@ where
     tokio::select! {
         biased;
         // A client that goes away or talks nonsense is its own affair.
-        _ = serving.as_mut() => return,
+        _ = streams.drive(serving.as_mut()) => return,
         () = first_request => return,
         () = stopping.cancelled() => serving.as_mut().graceful_shutdown(),
     }
-    if tokio::time::timeout(limits.drain_timeout, serving).await.is_err() {
+    if tokio::time::timeout(limits.drain_timeout, streams.drive(serving)).await.is_err() {
         tracing::warn!("A connection was cut: its request did not end within shutdown.drain_timeout.");
     }
 }
 
-fn builder(limits: &Limits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder(limits: &Limits, arrivals: Arrivals) -> Builder<Arrivals> {
+    let mut builder = Builder::new(arrivals);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -1,6 +1,6 @@
 //! `tidegate.limits.v1.Limits`: checks by rule, as `/v1/limits/check` answers them.
 
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, async_trait, codegen::http::HeaderMap};
 
 use super::{
     Doors,
@@ -22,22 +22,28 @@ pub(super) struct Checks {
     pub(super) engine: Engine,
 }
 
-#[async_trait]
-impl Limits for Checks {
-    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
-        let request = request.into_inner();
+impl Checks {
+    pub(super) async fn decide(&self, headers: &HeaderMap, request: CheckRequest) -> Result<CheckResponse, Status> {
+        let caller = self.doors.may_check(headers).await?;
         let answer = match request.peek {
             true => self.engine.peek(&caller.tenant, ask(&request)).await,
             false => self.engine.check(&caller.tenant, ask(&request)).await,
         }
         .map_err(status)?;
         self.doors.count(answer.is_allowed());
-        Ok(Response::new(wire(&answer)))
+        Ok(wire(&answer))
+    }
+}
+
+#[async_trait]
+impl Limits for Checks {
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        let (metadata, _, request) = request.into_parts();
+        self.decide(metadata.as_ref(), request).await.map(Response::new)
     }
 
     async fn check_batch(&self, request: Request<CheckBatchRequest>) -> Result<Response<CheckBatchResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
+        let caller = self.doors.may_check(request.metadata().as_ref()).await?;
         let CheckBatchRequest { checks, atomic } = request.into_inner();
         if checks.is_empty() || checks.len() > MOST_CHECKS {
             return Err(invalid("checks", format!("a batch has 1 to {MOST_CHECKS} checks")));

@@ -32,7 +32,7 @@ pub(super) struct GateService {
 #[async_trait]
 impl gates_server::Gates for GateService {
     async fn enter(&self, request: Request<EnterRequest>) -> Result<Response<EnterResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
+        let caller = self.doors.may_check(request.metadata().as_ref()).await?;
         let EnterRequest { target, cost, policy } = request.into_inner();
         let policy = policy.map(written);
         let entered = self.gates.enter(&caller.tenant, &target, cost.max(1), policy.as_ref()).await.map_err(status)?;
@@ -40,7 +40,7 @@ impl gates_server::Gates for GateService {
     }
 
     async fn exit(&self, request: Request<ExitRequest>) -> Result<Response<ExitResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
+        let caller = self.doors.may_check(request.metadata().as_ref()).await?;
         let ExitRequest { target, pass, outcome, latency_ms } = request.into_inner();
         let outcome = match Outcome::try_from(outcome) {
             Ok(Outcome::Success) => Reported::Success,
@@ -57,14 +57,14 @@ impl gates_server::Gates for GateService {
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<RenewResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
+        let caller = self.doors.may_check(request.metadata().as_ref()).await?;
         let RenewRequest { target, pass } = request.into_inner();
         let lease = self.gates.renew(&caller.tenant, &target, &pass).await.map_err(status)?;
         Ok(Response::new(RenewResponse { renewed: lease.is_some(), lease_ms: lease.map_or(0, milliseconds) }))
     }
 
     async fn state(&self, request: Request<StateRequest>) -> Result<Response<StateResponse>, Status> {
-        let caller = self.doors.may(request.metadata(), Scope::LimitsRead).await?;
+        let caller = self.doors.may(request.metadata().as_ref(), Scope::LimitsRead).await?;
         let state = self.gates.state(&caller.tenant, &request.into_inner().target).await.map_err(status)?;
         Ok(Response::new(StateResponse {
             policy: source(state.source).into(),

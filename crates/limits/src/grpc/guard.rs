@@ -1,9 +1,17 @@
 //! What every call passes: a bound on calls under way, a deadline, the panic barrier. Their answers are gRPC's own.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, ready},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use platform::http_server::{Cut, within};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tonic::{
     Status,
     body::Body,
@@ -21,23 +29,41 @@ const GRPC: &[u8] = b"application/grpc";
 /// Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Guard {
-    places: Arc<Semaphore>,
+    under_way: Arc<AtomicUsize>,
     deadline: Duration,
+}
+
+/// A call under way.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Guard {
     pub(super) fn new(deadline: Duration) -> Guard {
-        Guard { places: Arc::new(Semaphore::new(MOST_UNDER_WAY)), deadline }
+        Guard { under_way: Arc::default(), deadline }
+    }
+
+    fn place(&self) -> Option<Place> {
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(&self.under_way));
+        (before < MOST_UNDER_WAY).then_some(place)
     }
 
     /// The answer of `call`, if it may be made.
-    pub(super) fn watch<B>(&self, request: Request<B>, call: impl FnOnce(Request<B>) -> Answering) -> Answering {
+    pub(super) fn watch<B, F>(&self, request: Request<B>, call: impl FnOnce(Request<B>) -> F) -> Answering
+    where
+        F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+    {
         // A web page can post to any port of the machine, but not with this type.
         let is_grpc = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
         if !is_grpc {
             return Box::pin(ready(Ok(not_grpc())));
         }
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+        let Some(place) = self.place() else {
             metrics::counter!(GRPC_SHED).increment(1);
             let detail = format!("{MOST_UNDER_WAY} calls are under way here: try again, or ask another replica");
             return Box::pin(ready(Ok(Status::unavailable(detail).into_http())));

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`rls`], [`headers`] | `envoy.service.ratelimit.v3` |
 //! | [`checks`], [`gates`] | `tidegate.limits.v1` |
-//! | [`services`] | which service a call is for |
+//! | [`services`], [`unary`] | which service a call is for, and calls of one message |
 //! | [`guard`] | what every call passes: a bound on calls under way, a deadline, the panic barrier |
 //! | [`status`] | mistakes in gRPC's own form |
 //!
@@ -18,6 +18,7 @@ mod proto;
 mod rls;
 mod services;
 mod status;
+mod unary;
 
 /// The messages, for clients of our own.
 #[cfg(feature = "bench")]
@@ -25,7 +26,7 @@ pub(crate) mod wire {
     pub(crate) use super::proto::{envoy, tidegate};
 }
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ::metrics::Counter;
 use platform::{
@@ -37,22 +38,15 @@ use tenancy::{
     scope::Scope,
 };
 use tokio::net::TcpListener;
-use tonic::{Status, metadata::MetadataMap, service::Routes};
+use tonic::{Status, codegen::http::HeaderMap, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::{
     checks::Checks,
     gates::GateService,
     guard::Guard,
-    proto::{
-        envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME as RLS},
-        tidegate::limits::v1::{
-            gates_server::{GatesServer, SERVICE_NAME as GATES},
-            limits_server::{LimitsServer, SERVICE_NAME as LIMITS},
-        },
-    },
     rls::Rls,
-    services::Services,
+    services::{GATES, GatesServer, LIMITS, LimitsServer, RLS, RateLimitServiceServer, Served, Services},
     status::status,
 };
 use crate::{engine::Engine, gates::Gates, metrics::DECISIONS};
@@ -91,20 +85,22 @@ async fn services(parts: Parts, deadline: Duration, tasks: &Tasks) -> Services {
     // Python's own client still asks the older version.
     let (v1, v1alpha) = (reflection().build_v1(), reflection().build_v1alpha());
     let known = "the descriptors were compiled by build.rs";
-    let rls = RateLimitServiceServer::new(Rls { doors: doors.clone(), engine: engine.clone() });
-    let checks = LimitsServer::new(Checks { doors: doors.clone(), engine });
+    let rls = Arc::new(Rls { doors: doors.clone(), engine: engine.clone() });
+    let checks = Arc::new(Checks { doors: doors.clone(), engine });
     let gates = GatesServer::new(GateService { doors, gates });
     let others = Routes::new(health.max_decoding_message_size(LONGEST_MESSAGE))
         .add_service(v1.expect(known).max_decoding_message_size(LONGEST_MESSAGE))
         .add_service(v1alpha.expect(known).max_decoding_message_size(LONGEST_MESSAGE))
         .into_axum_router();
-    Services {
+    Services(Arc::new(Served {
         guard: Guard::new(deadline),
-        rls: rls.max_decoding_message_size(LONGEST_MESSAGE),
-        checks: checks.max_decoding_message_size(LONGEST_MESSAGE),
+        rls_server: RateLimitServiceServer::from_arc(rls.clone()).max_decoding_message_size(LONGEST_MESSAGE),
+        rls,
+        checks_server: LimitsServer::from_arc(checks.clone()).max_decoding_message_size(LONGEST_MESSAGE),
+        checks,
         gates: gates.max_decoding_message_size(LONGEST_MESSAGE),
         others,
-    }
+    }))
 }
 
 /// Not serving from the first sign of shutdown; when the listener closes, watches end, so that nobody waits for them.
@@ -137,12 +133,12 @@ impl Doors {
         Doors { door, allowed: counter("allowed"), denied: counter("denied") }
     }
 
-    async fn may_check(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
-        self.may(metadata, Scope::LimitsCheck).await
+    async fn may_check(&self, headers: &HeaderMap) -> Result<Caller, Status> {
+        self.may(headers, Scope::LimitsCheck).await
     }
 
-    async fn may(&self, metadata: &MetadataMap, scope: Scope) -> Result<Caller, Status> {
-        let caller = self.door.caller_by_headers(metadata.as_ref()).await.map_err(status)?;
+    async fn may(&self, headers: &HeaderMap, scope: Scope) -> Result<Caller, Status> {
+        let caller = self.door.caller_by_headers(headers).await.map_err(status)?;
         caller.require(scope).map_err(status)?;
         Ok(caller)
     }

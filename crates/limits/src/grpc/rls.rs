@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, async_trait, codegen::http::HeaderMap};
 
 use super::{
     Doors,
@@ -32,19 +32,30 @@ pub(super) struct Rls {
     pub(super) engine: Engine,
 }
 
+impl Rls {
+    pub(super) async fn decide(
+        &self,
+        headers: &HeaderMap,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        let caller = self.doors.may_check(headers).await?;
+        let RateLimitRequest { domain, descriptors, hits_addend } = request;
+        let descriptors = read(descriptors, hits_addend)?;
+        let standings = self.engine.decide_descriptors(&caller.tenant, &domain, &descriptors).await.map_err(status)?;
+        let response = answer(&standings);
+        self.doors.count(response.overall_code == i32::from(Code::Ok));
+        Ok(response)
+    }
+}
+
 #[async_trait]
 impl RateLimitService for Rls {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let caller = self.doors.may_check(request.metadata()).await?;
-        let RateLimitRequest { domain, descriptors, hits_addend } = request.into_inner();
-        let descriptors = read(descriptors, hits_addend)?;
-        let standings = self.engine.decide_descriptors(&caller.tenant, &domain, &descriptors).await.map_err(status)?;
-        let response = answer(&standings);
-        self.doors.count(response.overall_code == i32::from(Code::Ok));
-        Ok(Response::new(response))
+        let (metadata, _, request) = request.into_parts();
+        self.decide(metadata.as_ref(), request).await.map(Response::new)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -14,28 +15,37 @@ use tonic::{
     },
 };
 
+pub(super) use super::proto::{
+    envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME as RLS},
+    tidegate::limits::v1::{
+        gates_server::{GatesServer, SERVICE_NAME as GATES},
+        limits_server::{LimitsServer, SERVICE_NAME as LIMITS},
+    },
+};
 use super::{
     checks::Checks,
     gates::GateService,
     guard::Guard,
-    proto::{
-        envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME as RLS},
-        tidegate::limits::v1::{
-            gates_server::{GatesServer, SERVICE_NAME as GATES},
-            limits_server::{LimitsServer, SERVICE_NAME as LIMITS},
-        },
-    },
     rls::Rls,
+    unary::{self, Asked},
 };
 
 pub(super) type Answering = BoxFuture<Response<Body>, Infallible>;
 
-/// What the listener serves. Cheap to clone.
+/// The two calls that are made most.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const CHECK: &str = "/tidegate.limits.v1.Limits/Check";
+
+/// What the listener serves. Cheap to clone, once for every call.
 #[derive(Clone)]
-pub(super) struct Services {
+pub(super) struct Services(pub(super) Arc<Served>);
+
+pub(super) struct Served {
     pub(super) guard: Guard,
-    pub(super) rls: RateLimitServiceServer<Rls>,
-    pub(super) checks: LimitsServer<Checks>,
+    pub(super) rls: Arc<Rls>,
+    pub(super) rls_server: RateLimitServiceServer<Rls>,
+    pub(super) checks: Arc<Checks>,
+    pub(super) checks_server: LimitsServer<Checks>,
     pub(super) gates: GatesServer<GateService>,
     /// Health and reflection, and what says that there is nothing else.
     pub(super) others: Router,
@@ -43,7 +53,7 @@ pub(super) struct Services {
 
 impl<B> Service<Request<B>> for Services
 where
-    B: HttpBody<Data = Bytes> + Send + 'static,
+    B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<StdError> + Send + 'static,
 {
     type Response = Response<Body>;
@@ -55,15 +65,27 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Answering {
-        let Services { guard, rls, checks, gates, others } = self;
-        let mut others = |request: Request<B>| -> Answering {
-            let answering = others.call(request);
+        let served = Arc::clone(&self.0);
+        let Served { guard, rls_server, checks_server, gates, others, .. } = &*self.0;
+        let others = |request: Request<B>| -> Answering {
+            let answering = others.clone().call(request);
             Box::pin(async move { Ok(answering.await?.map(Body::new)) })
         };
-        match request.uri().path().split('/').nth(1).unwrap_or_default() {
-            RLS => guard.watch(request, |request| rls.call(request)),
-            LIMITS => guard.watch(request, |request| checks.call(request)),
-            GATES => guard.watch(request, |request| gates.call(request)),
+        let path = request.uri().path();
+        match path.split('/').nth(1).unwrap_or_default() {
+            RLS if path == SHOULD_RATE_LIMIT => {
+                guard.watch(request, async move |request| match unary::read(request).await {
+                    Asked::Message(headers, message) => Ok(unary::respond(served.rls.decide(&headers, message).await)),
+                    Asked::Other(request) => served.rls_server.clone().call(request).await,
+                })
+            }
+            LIMITS if path == CHECK => guard.watch(request, async move |request| match unary::read(request).await {
+                Asked::Message(headers, message) => Ok(unary::respond(served.checks.decide(&headers, message).await)),
+                Asked::Other(request) => served.checks_server.clone().call(request).await,
+            }),
+            RLS => guard.watch(request, |request| rls_server.clone().call(request)),
+            LIMITS => guard.watch(request, |request| checks_server.clone().call(request)),
+            GATES => guard.watch(request, |request| gates.clone().call(request)),
             // Probes and tools ask these, also when too many calls are under way.
             name if name.starts_with("grpc.") => others(request),
             _ => guard.watch(request, others),

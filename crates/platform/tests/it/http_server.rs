@@ -224,17 +224,65 @@ async fn an_idle_connection_does_not_hold_up_the_end() {
     assert!(server.tasks.stop(Duration::from_millis(400)).await);
 }
 
+type Http2 = hyper::client::conn::http2::SendRequest<String>;
+
+async fn http2(server: &Server) -> Http2 {
+    let io = hyper_util::rt::TokioIo::new(connect(server).await);
+    let handshake = hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io);
+    let (client, connection) = handshake.await.unwrap();
+    server.tasks.spawn_servant("http2 client", async move { drop(connection.await) });
+    client
+}
+
+async fn http2_get(client: &mut Http2, path: &str) -> (u16, String) {
+    let request = axum::http::Request::get(format!("http://x{path}")).body(String::new()).unwrap();
+    let answer = timeout(SOON, client.send_request(request)).await.unwrap().unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
 #[tokio::test]
 async fn http2_is_spoken_without_an_upgrade() {
     let server = start(LIMITS).await;
-    let io = hyper_util::rt::TokioIo::new(connect(&server).await);
-    let handshake = hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io);
-    let (mut client, connection) = handshake.await.unwrap();
-    let tasks = Tasks::new();
-    tasks.spawn("http2 client", async move { drop(connection.await) });
+    let mut client = http2(&server).await;
     for _ in 0..10 {
-        let request = axum::http::Request::get("http://x/").body(String::new()).unwrap();
-        let answer = client.send_request(request).await.unwrap();
-        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+        assert_eq!(http2_get(&mut client, "/").await, (200, "hello".to_owned()));
     }
+}
+
+#[tokio::test]
+async fn on_an_http2_connection_nobody_waits_for_a_slow_answer_nor_falls_with_a_broken_one() {
+    let mut server = start(Limits { header_timeout: SOON, request_timeout: SOON, ..LIMITS }).await;
+    let mut client = http2(&server).await;
+    let mut slow = client.clone();
+    let slow = async { http2_get(&mut slow, "/slow").await };
+    let others = async {
+        server.entered.recv().await.unwrap();
+        assert_eq!(http2_get(&mut client, "/panic").await.0, 500);
+        for _ in 0..10 {
+            assert_eq!(http2_get(&mut client, "/").await.1, "hello");
+        }
+        server.release.send(true).unwrap();
+    };
+    let (slow, ()) = tokio::join!(slow, others);
+    assert_eq!(slow, (200, "done".to_owned()));
+}
+
+#[tokio::test]
+async fn an_http2_request_in_flight_ends_before_the_server_does() {
+    let mut server = start(Limits { request_timeout: SOON, drain_timeout: SOON, ..LIMITS }).await;
+    let mut client = http2(&server).await;
+    let slow = async { http2_get(&mut client, "/slow").await };
+    let stop = async {
+        server.entered.recv().await.unwrap();
+        let (release, stopping) = (server.release.clone(), server.tasks.stopping().clone());
+        let let_go = async {
+            stopping.cancelled().await;
+            release.send(true).unwrap();
+        };
+        tokio::join!(server.tasks.stop(SOON), let_go).0
+    };
+    let (slow, stopped) = tokio::join!(slow, stop);
+    assert_eq!((slow.1.as_str(), stopped), ("done", true));
 }
