@@ -200,6 +200,9 @@ pub(crate) struct BenchDispatch {
     /// Bytes of an event's data
     #[arg(long, value_parser = parse::size, default_value = "1KiB")]
     pub size: usize,
+    /// Deliveries that are in the database before the first measurement; on SQLite only
+    #[arg(long, default_value_t = 0)]
+    pub stored: u64,
     /// Up to how many workers
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub workers: u32,

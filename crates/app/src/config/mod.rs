@@ -1,7 +1,7 @@
 //! Configuration: as written ([`File`]), then as used ([`Config`]). The rest of the program never sees the file.
 //!
-//! `config/default.toml` holds every key, so it is also the list of
-//! keys that exist: anything else is a mistake, and the nearest key is offered.
+//! `config/default.toml` holds every key, so it is also the list of keys that exist: anything else is a mistake, and the
+//! nearest key is offered.
 
 mod layers;
 #[cfg(test)]
@@ -80,9 +80,9 @@ pub(crate) enum Role {
     Worker,
     /// Answers "may this go ahead?"
     Limits,
-    /// Stands in front of LLM providers
+    /// Stands in front of LLM providers; not in this version
     Gateway,
-    /// Serves the web pages
+    /// Serves the web pages; not in this version
     Dashboard,
 }
 

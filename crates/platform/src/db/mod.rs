@@ -92,13 +92,6 @@ impl Database {
             Database::Postgres(postgres) => Ok(postgres.client().await?.batch_execute("SELECT 1").await?),
         }
     }
-
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Database::Sqlite(_) => "sqlite",
-            Database::Postgres(_) => "postgres",
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use axum::{Router, extract::State, http::HeaderMap};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use indicatif::ProgressBar;
 use platform::{http_server, shutdown::Tasks};
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const IDLE_EVENTS: u64 = 300;
+/// Who make subscriptions at a time.
+const SUBSCRIBERS: usize = 16;
 
 struct Bench<'a> {
     arguments: &'a cli::BenchDispatch,
@@ -61,12 +64,15 @@ struct Run {
 impl Bench<'_> {
     /// One process, no servers.
     async fn embedded(&self) -> anyhow::Result<()> {
-        let cli::BenchDispatch { events, size, .. } = *self.arguments;
+        let cli::BenchDispatch { events, subscriptions, size, .. } = *self.arguments;
         let server = Process::serve("api,worker", &Stores::default(), &self.folder.path().join("data")).await?;
         let client = self.bare_client().await?;
 
         let server = [server];
-        let run = self.deliver(&server, self.arguments.subscriptions, 0).await?;
+        if self.arguments.stored > 0 {
+            self.deliver(&server, self.arguments.stored, subscriptions.min(1000), 0).await?;
+        }
+        let run = self.deliver(&server, events, subscriptions, 0).await?;
         let [server] = server;
         Row::rate("events in and delivered, SQLite", run.per_second)
             .against("bare client", run.per_second / client, 0.4)
@@ -119,7 +125,7 @@ impl Bench<'_> {
         for _ in 0..workers {
             fleet.push(Process::serve("worker", &stores, folder).await?);
         }
-        let run = self.deliver(&fleet, self.arguments.subscriptions, hanging).await;
+        let run = self.deliver(&fleet, self.arguments.events, self.arguments.subscriptions, hanging).await;
         drop(fleet);
         stores.remove().await?;
         run
@@ -142,17 +148,21 @@ impl Bench<'_> {
     }
 
     /// Sends events to as many subscriptions, the first of which never answer, and waits for every other.
-    async fn deliver(&self, fleet: &[Process], subscriptions: u64, hanging: u64) -> anyhow::Result<Run> {
+    async fn deliver(&self, fleet: &[Process], events: u64, subscriptions: u64, hanging: u64) -> anyhow::Result<Run> {
         let sink = Process::sink(&[]).await?;
         let silent = Process::sink(&["--hang"]).await?;
         let server = fleet[0].server(&self.tasks)?;
-        let arguments = self.produce(self.arguments.events, subscriptions, 500, 8);
+        let arguments = self.produce(events, subscriptions, 500, 8);
         let run = format!("{:08x}", fastrand::u32(..));
-        let mut client = server.client();
-        for place in 0..subscriptions {
-            let url = if place < hanging { silent.url() } else { sink.url() };
-            subscribe(&mut client, &url, &load::event_type(&arguments, &run, place)).await?;
-        }
+        try_join_all((0..).take(SUBSCRIBERS).map(async |first| {
+            let mut client = server.client();
+            for place in (first..subscriptions).step_by(SUBSCRIBERS) {
+                let url = if place < hanging { silent.url() } else { sink.url() };
+                subscribe(&mut client, &url, &load::event_type(&arguments, &run, place)).await?;
+            }
+            anyhow::Ok(())
+        }))
+        .await?;
         // Other replicas know a new subscription within a second.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let cpu = Cpu::now();
@@ -161,18 +171,13 @@ impl Bench<'_> {
         let started = Instant::now();
         let sending = Load::new(&arguments, &run);
         let (way, bar) = (Way::Api(&server), ProgressBar::hidden());
-        let expected = (0..self.arguments.events).filter(|number| number % subscriptions >= hanging).count() as u64;
+        let expected = (0..events).filter(|number| number % subscriptions >= hanging).count() as u64;
         let (sent, ended) = tokio::join!(sending.send(&way, &bar), self.arrivals(&sink, expected));
         let (sent, (took, state)) = (sent?, ended?);
-        if sent.accepted != self.arguments.events || state.distinct != expected {
-            bail!(
-                "accepted {} of {}, delivered {} of {expected}",
-                sent.accepted,
-                self.arguments.events,
-                state.distinct
-            );
+        if sent.accepted != events || state.distinct != expected {
+            bail!("accepted {} of {events}, delivered {} of {expected}", sent.accepted, state.distinct);
         }
-        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / self.arguments.events as f64);
+        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / events as f64);
         let (ours, sinks) = (each(spent(fleet) - ours), each(sink.cpu() - sinks));
         let shares = cpu.since(&["tidegate", "postgres", "redis-server", "java"]);
         let cpu = format!("processor time of an event: {ours}, in the sink {sinks}; shares: {shares}");

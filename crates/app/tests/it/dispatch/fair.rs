@@ -14,7 +14,10 @@ use super::{LATER, deliveries, replica, say, send, send_all, size_of_wait, subsc
 use crate::support::{Backend, Tidegate, size};
 
 const ROUNDS: usize = 15;
-const HANGING: usize = 200;
+/// Deliveries in a process at a time: fewer than wait for the one that hangs, so that it could take all of them.
+const IN_FLIGHT: usize = 800;
+/// Calls to it at a time: no destination may have more than an eighth.
+const HANGING: usize = IN_FLIGHT / 8;
 
 fn healthy_destinations() -> usize {
     size(20, 99)
@@ -33,7 +36,9 @@ struct Side {
 
 impl Side {
     fn start(backend: &Backend) -> Self {
-        let tidegate = replica(backend).env("TIDEGATE__DISPATCH__LEASE", "60s").start();
+        let in_flight = IN_FLIGHT.to_string();
+        let setup = replica(backend).env("TIDEGATE__DISPATCH__LEASE", "60s");
+        let tidegate = setup.env("TIDEGATE__DISPATCH__MAX_IN_FLIGHT", &in_flight).start();
         let healthy = Receiver::start();
         for destination in 0..healthy_destinations() {
             let only = json!({"event_types": [format!("healthy.{destination}")]});
@@ -65,8 +70,7 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Duration; 
     dead.set(Answer::Hang);
     let (mut alone, mut beside) = (Side::start(alone), Side::start(beside));
     let addr = beside.tidegate.addr();
-    let settings =
-        json!({"event_types": ["dead"], "timeout": "5s", "max_concurrency": HANGING, "retry_schedule": ["1h"]});
+    let settings = json!({"event_types": ["dead"], "timeout": "5s", "max_concurrency": 1000, "retry_schedule": ["1h"]});
     let gone = subscribe(addr, &dead.url("/"), settings);
     for start in (0..waiting()).step_by(2000) {
         let event = |number| json!({"id": format!("dead-{number}"), "type": "dead", "data": {}});
