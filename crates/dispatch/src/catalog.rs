@@ -1,8 +1,8 @@
 //! The subscriptions in memory, ready to match and to call.
 //!
 //! Rows are compiled once (globs, filter, headers, signer, gate policy). Intake finds an event type's subscriptions with
-//! one look-up, however many there are; the list is remembered per type until a subscription of the tenant changes. Other replicas' changes are
-//! seen within [`REFRESH`], our own at once.
+//! one look-up, however many there are; the list is remembered per type until a subscription of the tenant changes.
+//! Other replicas' changes are seen within [`REFRESH`], our own at once.
 
 mod routes;
 

@@ -13,6 +13,7 @@ use super::*;
 use crate::store::{
     records::SealedSecret,
     search::{DeliveryFilter, EventFilter},
+    transition::Disable,
 };
 
 pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
@@ -420,8 +421,9 @@ async fn a_change_of_standing_is_told_once_by_whoever_makes_it() {
         assert!(store.subscription("acme", "sub_1").await.unwrap().unwrap().circuit_opened_at.is_some());
         assert!(mark(false, "closed").await);
         assert!(!mark(false, "closed again").await);
-        let disable =
-            async |id: &str| store.disable_subscription("acme", "sub_1", "gone", Some(raised(id))).await.unwrap();
+        let disable = async |id: &str| {
+            store.disable_subscription("acme", "sub_1", "gone", Disable::AtOnce, Some(raised(id))).await.unwrap()
+        };
         assert!(disable("disabled").await);
         assert!(!disable("disabled again").await);
         assert!(!store.mark_circuit("acme", "nobody", true, Some(raised("nobody"))).await.unwrap());

@@ -13,27 +13,29 @@ use super::{NewEvent, Store, postgres::raise, sqlite};
 /// Every change moves the version on, so that all replicas read it.
 const BUMP: Query = query!("bump_version");
 
+/// When a subscription is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disable {
+    AtOnce,
+    /// It has done nothing but fail for [`crate::delivery::DISABLE_AFTER`], as the database knows it.
+    IfFailing,
+}
+
 impl Store {
-    /// Switches it off with a reason; false if it is off or gone already.
+    /// Switches it off with a reason; false if it is off or gone already, or does not fail as long as it would have to.
     pub async fn disable_subscription(
         &self,
         tenant: &str,
         id: &str,
         reason: &str,
+        disable: Disable,
         raises: Option<NewEvent>,
     ) -> Result<bool, Error> {
-        self.change(query!("disable_subscription"), vec![tenant.into(), id.into(), reason.into()], raises).await
-    }
-
-    /// The same for one that has done nothing but fail for [`crate::delivery::DISABLE_AFTER`]; false also if it has not.
-    pub async fn disable_failing(
-        &self,
-        tenant: &str,
-        id: &str,
-        reason: &str,
-        raises: Option<NewEvent>,
-    ) -> Result<bool, Error> {
-        self.change(query!("disable_failing"), vec![tenant.into(), id.into(), reason.into()], raises).await
+        let query = match disable {
+            Disable::AtOnce => query!("disable_subscription"),
+            Disable::IfFailing => query!("disable_failing"),
+        };
+        self.change(query, vec![tenant.into(), id.into(), reason.into()], raises).await
     }
 
     /// Notes that its circuit is open, or closed again; false if that is known.

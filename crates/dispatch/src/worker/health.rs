@@ -13,7 +13,7 @@ use crate::{
     catalog::Endpoint,
     delivery::{Next, should_disable},
     operational::{self, Kind},
-    store::{Claimed, NewEvent},
+    store::{Claimed, NewEvent, transition::Disable},
 };
 
 impl Inner {
@@ -32,20 +32,16 @@ impl Inner {
         if is_change && let Err(error) = store.mark_failing(tenant, id, !is_success).await {
             tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
         }
-        let reason = match next {
-            Next::DisableSubscription { .. } => "the receiver answered 410 (gone)",
-            Next::Failed { .. } if has_failed_for_days(endpoint) => "nothing but failures for five days",
+        let (reason, disable) = match next {
+            Next::DisableSubscription { .. } => ("the receiver answered 410 (gone)", Disable::AtOnce),
+            Next::Failed { .. } if has_failed_for_days(endpoint) => {
+                ("nothing but failures for five days", Disable::IfFailing)
+            }
             _ => return,
         };
         let data = json!({"subscription_id": &**id, "reason": reason});
         let raises = operational::event(&self.deps.catalog, Kind::SubscriptionDisabled, endpoint, &data);
-        let is_gone = matches!(next, Next::DisableSubscription { .. });
-        let disabled = if is_gone {
-            store.disable_subscription(tenant, id, reason, raises).await
-        } else {
-            store.disable_failing(tenant, id, reason, raises).await
-        };
-        match disabled {
+        match store.disable_subscription(tenant, id, reason, disable, raises).await {
             Ok(true) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
             Ok(false) => (),
             Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),
