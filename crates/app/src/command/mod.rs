@@ -64,11 +64,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 
 /// Writes to standard output; a closed pipe (`| head`) is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
-    use std::io::{ErrorKind, Write};
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("could not write to standard output"),
-        _ => Ok(()),
-    }
+    terminal::show(text).map(drop).context("could not write to standard output")
 }
 
 async fn migrate(source: &Source) -> anyhow::Result<()> {

@@ -67,6 +67,7 @@ fn plays_the_part_its_parent_gives_it() {
         (0..places).map(|turn| call(turn, "enter", part["body"].clone())["pass"].clone()).collect();
     println!("\n@holds");
     for turn in 0.. {
+        // Its rhythm, not a hope: nothing is awaited here.
         thread::sleep(RENEW_EVERY);
         for (place, pass) in passes.iter().enumerate() {
             assert_eq!(call(turn + place, "renew", json!({"pass": pass}))["renewed"], true);
