@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenancy::{door::Caller, scope::Scope};
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -39,7 +40,8 @@ use crate::{
 /// Events of one request that are accepted together ..
 const CHUNK: usize = 500;
 /// .. and how many such chunks are on their way at a time.
-const CHUNKS: usize = 4;
+const CHUNKS: usize = ALL_CHUNKS as usize;
+const ALL_CHUNKS: u32 = 4;
 /// Of one request that is read whole; NDJSON is read line by line and has no such bound.
 const LARGEST_BODY: usize = 8 << 20;
 
@@ -150,9 +152,22 @@ async fn many(
             Ok((item, memory))
         }
     });
-    let (intake, tenant) = (dispatch.intake().clone(), Arc::clone(tenant));
-    let accepting = held.ready_chunks(CHUNK).map(move |chunk| accept_chunk(intake.clone(), Arc::clone(&tenant), chunk));
+    let (intake, tenant, turns) = (dispatch.intake().clone(), Arc::clone(tenant), Arc::new(Semaphore::new(CHUNKS)));
+    let accepting = held.ready_chunks(CHUNK).map(move |chunk| {
+        let (intake, tenant, turns) = (intake.clone(), Arc::clone(&tenant), Arc::clone(&turns));
+        let is_ordered = chunk.iter().flatten().any(|(body, _)| may_be_ordered(body));
+        async move {
+            // Turns are given in the order of the chunks. One with a line to keep has them all: no other may overtake it.
+            let _turn = turns.acquire_many(if is_ordered { ALL_CHUNKS } else { 1 }).await;
+            accept_chunk(intake, tenant, chunk).await
+        }
+    });
     conclude(accepting.buffered(CHUNKS).flat_map(stream::iter).collect().await)
+}
+
+/// May this event have an ordering key? Its name can be written otherwise, but not without an escape.
+fn may_be_ordered(event: &[u8]) -> bool {
+    [&b"ordering_key"[..], br"\u"].iter().any(|text| memchr::memmem::find(event, text).is_some())
 }
 
 /// Accepts what has arrived of a request together. What could not be read keeps its place.

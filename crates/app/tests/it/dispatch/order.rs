@@ -6,10 +6,11 @@ use serde_json::json;
 use testkit::receiver::{Answer, Behaviour, Receiver};
 
 use super::{LATER, replica, send, subscribe, wait_for_status, wait_until_ended};
-use crate::support::{Backend, Call, each_backend, each_queue};
+use crate::support::{Backend, Call, Connection, each_backend, each_queue};
 
 each_queue! {
     a_failing_head_holds_its_key_and_no_other
+    events_of_one_request_keep_their_order_however_it_arrives
 }
 
 each_backend! {
@@ -35,6 +36,39 @@ fn a_failing_head_holds_its_key_and_no_other(backend: &Backend) {
     wait_for_status(addr, "a2", "delivered");
     let arrived: Vec<String> = receiver.requests().iter().map(|request| request.id().to_owned()).collect();
     assert_eq!(arrived, ["a1", "b1", "a1", "a2"]);
+}
+
+/// The events of one request are taken in as they arrive: here most of them together, and right behind them a few that are
+/// sooner looked up and written.
+fn events_of_one_request_keep_their_order_however_it_arrives(backend: &Backend) {
+    const REQUESTS: usize = 20;
+    const EVENTS: usize = 200;
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    subscribe(tidegate.addr(), &receiver.url("/"), json!({"ordering": "key", "max_concurrency": 1000}));
+    for request in 0..REQUESTS {
+        let name = ["ordering_key", r"ordering\u005fkey"][request % 2];
+        let line = |number| {
+            format!(r#"{{"id":"{request}-{number:03}","type":"a.b","data":{{}},"{name}":"k{request}"}}"#) + "\n"
+        };
+        let (most, few): (String, String) =
+            ((0..EVENTS - 5).map(line).collect(), (EVENTS - 5..EVENTS).map(line).collect());
+        let head = format!(
+            "POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n\
+             content-length: {}\r\n\r\n{most}",
+            most.len() + few.len()
+        );
+        let mut connection = Connection::open(tidegate.addr()).unwrap();
+        connection.send(head.as_bytes()).unwrap();
+        connection.send(few.as_bytes()).unwrap();
+        assert_eq!(connection.receive().unwrap().expect(202)["accepted"], EVENTS);
+    }
+    let mut last: BTreeMap<String, String> = BTreeMap::new();
+    for arrived in receiver.received_blocking(REQUESTS * EVENTS, LATER) {
+        let (request, number) = arrived.id().split_once('-').unwrap();
+        let before = last.insert(request.to_owned(), number.to_owned());
+        assert!(before.is_none_or(|before| before.as_str() < number), "{} came too late", arrived.id());
+    }
 }
 
 fn order_is_kept_for_each_key_through_failures(backend: &Backend) {
