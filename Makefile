@@ -12,7 +12,7 @@ help: ## List the commands
 
 run: ## Build and start Tidegate with no other server: SQLite in ./data (ARGS="--addr …" for flags)
 	@scripts/install build
-	@echo "==> Building Tidegate (two and a half minutes the first time on two cores, seconds later)"
+	@echo "==> Building Tidegate (about three minutes the first time on two cores, seconds later)"
 	@cargo build -p tidegate --no-default-features
 	@exec cargo run --quiet -p tidegate --no-default-features -- serve $(ARGS)
 
