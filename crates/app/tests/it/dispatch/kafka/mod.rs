@@ -13,6 +13,7 @@ mod wiped;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    ops::Range,
     sync::{
         Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -103,15 +104,20 @@ impl Drop for Going<'_> {
     }
 }
 
+/// Of one request.
+const MOST_EVENTS: usize = 10_000;
+
 /// Sends events until all of them are accepted. No answer takes longer than a long moment.
-fn send_patiently(numbers: std::ops::Range<usize>, addr: SocketAddr) {
-    let (body, count) = (lines(numbers), 0);
-    wait_until(LATER * 2, "events to be accepted", || {
-        let asked = Instant::now();
-        let answer = Call::new("POST", "/v1/events").body("application/x-ndjson", body.clone()).try_to(addr);
-        assert!(asked.elapsed() < Duration::from_secs(15), "an answer took {:?}", asked.elapsed());
-        answer.is_ok_and(|answer| answer.status == 202 && answer.json()["rejected"] == count)
-    });
+fn send_patiently(numbers: Range<usize>, addr: SocketAddr) {
+    for start in numbers.clone().step_by(MOST_EVENTS) {
+        let body = lines(start..numbers.end.min(start + MOST_EVENTS));
+        wait_until(LATER * 2, "events to be accepted", || {
+            let asked = Instant::now();
+            let answer = Call::new("POST", "/v1/events").body("application/x-ndjson", body.clone()).try_to(addr);
+            assert!(asked.elapsed() < Duration::from_secs(15), "an answer took {:?}", asked.elapsed());
+            answer.is_ok_and(|answer| answer.status == 202 && answer.json()["rejected"] == 0)
+        });
+    }
 }
 
 /// Lost 0, all delivered, repeats equal; returns how many arrived twice.
