@@ -53,19 +53,25 @@ impl Side {
         send(self.tidegate.addr(), json!({"id": id, "type": format!("healthy.{destination}"), "data": {}}));
     }
 
-    /// The 99th percentile of the time from the request to the arrival.
-    fn p99(&self) -> Duration {
+    /// From the request to the arrival.
+    fn latency(&self) -> Latency {
         let requests = self.healthy.received_blocking(self.sent.len(), LATER);
         let arrived = |id: &str| requests.iter().find(|request| request.id() == id).unwrap().at;
         let mut took: Vec<Duration> = self.sent.iter().map(|(id, sent)| arrived(id) - *sent).collect();
         took.sort_unstable();
-        took[took.len() * 99 / 100]
+        Latency { median: took[took.len() / 2], p99: took[took.len() * 99 / 100] }
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Latency {
+    median: Duration,
+    p99: Duration,
+}
+
 /// Two processes side by side, one of them alone and one with a destination that hangs: whatever else this machine is busy
-/// with hits both. Returns the percentiles of the two.
-fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Duration; 2] {
+/// with hits both.
+fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Latency; 2] {
     let dead = Receiver::start();
     dead.set(Answer::Hang);
     let (mut alone, mut beside) = (Side::start(alone), Side::start(beside));
@@ -84,7 +90,7 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Duration; 
             beside.send(destination);
         }
     }
-    let p99 = [alone.p99(), beside.p99()];
+    let latencies = [alone.latency(), beside.latency()];
     let query = format!("&subscription={}", gone["id"].as_str().unwrap());
     wait_until(size_of_wait(), "every hung delivery to wait for its next time", || {
         let all = deliveries(addr, &query);
@@ -94,16 +100,19 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Duration; 
     });
     // What cannot be sent costs a few writes, and not a loop of them at the cost of everybody.
     let put_off: u64 = deliveries(addr, &query).iter().map(|one| one["deferrals"].as_u64().unwrap()).sum();
-    say(format_args!("p99 alone, and beside a destination that hangs: {p99:?}; {put_off} times put off"));
+    say(format_args!("alone, and beside a destination that hangs: {latencies:?}; {put_off} times put off"));
     assert!(put_off < 10 * waiting() as u64, "put off {put_off} times");
-    p99
+    latencies
 }
 
-/// Alone it is a few milliseconds, less than what a busy machine adds to either by chance: below a fifth of the bar, twice
-/// of it says nothing.
-fn assert_is_fair([alone, beside]: [Duration; 2]) {
-    let bar = (alone * 2).clamp(Duration::from_millis(100), Duration::from_millis(500));
-    assert!(beside <= bar, "p99 {beside:?}, alone {alone:?}");
+/// Alone it is a few milliseconds, less than what a busy machine adds to either by chance: below `floor`, twice of it says
+/// nothing. In the short form, with other tests beside it, the three worst of 300 are such chance; whoever waits for a call
+/// that hangs waits for seconds, and the median shows it too.
+fn assert_is_fair([alone, beside]: [Latency; 2]) {
+    let bar = |alone: Duration, floor| (alone * 2).max(Duration::from_millis(floor));
+    let p99 = bar(alone.p99, size(500, 100) as u64).min(Duration::from_millis(size(1000, 500) as u64));
+    assert!(beside.p99 <= p99, "{beside:?}, alone {alone:?}");
+    assert!(beside.median <= bar(alone.median, 50), "{beside:?}, alone {alone:?}");
 }
 
 #[test]
