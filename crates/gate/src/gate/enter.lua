@@ -5,6 +5,18 @@
 --          one limit's arguments as in limiter/rules/decide.lua (algorithm 0 = no limit)
 -- Reply    {1, circuit..4, rate..4} pass; circuit: what circuit_check returns, of a probe {2, generation, 0, 0}
 --          {0, 1, rate..4} refused by rate | {0, 2, circuit..} by circuit | {0, 3, retry_after_us} by concurrency
+local circuits = {}
+
+-- Read once per script. False: closed, never tripped; the common case is worth not reading twelve fields.
+local function circuit_at(key)
+  local circuit = circuits[key]
+  if circuit == nil then
+    circuit = redis.call('EXISTS', key) == 1 and circuit_read(key)
+    circuits[key] = circuit
+  end
+  return circuit
+end
+
 local function operation(k, a)
   local circuit_key, rate_key, permits_key = KEYS[k], k + 1, KEYS[k + 2]
   local holder, permits = ARGV[a], tonumber(ARGV[a + 2])
@@ -19,11 +31,11 @@ local function operation(k, a)
     end
   end
   local circuit, policy, code, x, y, z
-  if has_circuit and redis.call('EXISTS', circuit_key) == 0 then
-    -- Closed, never tripped: the common case is worth not reading twelve fields and thirteen numbers.
+  if has_circuit then circuit = circuit_at(circuit_key) end
+  if circuit == false then
     code, x, y, z = 1, 0, 0, 0
-  elseif has_circuit then
-    circuit, policy = circuit_read(circuit_key), circuit_policy(ARGV[a + 1])
+  elseif circuit then
+    policy = circuit_policy(ARGV[a + 1])
     code, x, y, z = circuit_check(circuit, policy, NOW)
     if code == 0 then return {0, 2, x, y} end
   end

@@ -19,21 +19,18 @@ const START_US: u64 = 1_700_000_000_000_000;
 
 #[derive(Clone, Debug)]
 enum Act {
-    Enter {
-        cost: u64,
-    },
+    /// Calls at a time: those that have to wait for the first ones share a script.
+    Enter { costs: Vec<u64> },
     /// Ends one of the passes that are out.
-    Exit {
-        pick: usize,
-        outcome: Outcome,
-    },
+    Exit { pick: usize, outcome: Outcome },
 }
 
 fn step() -> impl Strategy<Value = (u64, Act)> {
     let pause_us = prop_oneof![4 => Just(0_u64), 5 => 1..50_000_u64, 1 => 100_000..3_000_000_u64];
     let outcome = prop_oneof![3 => Just(Outcome::Success), 4 => Just(Outcome::Failure), 1 => Just(Outcome::Ignored)];
     let act = prop_oneof![
-        5 => (1..4_u64).prop_map(|cost| Act::Enter { cost }),
+        4 => (1..4_u64).prop_map(|cost| Act::Enter { costs: vec![cost] }),
+        1 => vec(1..4_u64, 3..9).prop_map(|costs| Act::Enter { costs }),
         4 => (any::<usize>(), outcome).prop_map(|(pick, outcome)| Act::Exit { pick, outcome }),
     ];
     (pause_us, act)
@@ -81,28 +78,46 @@ struct Side {
 enum Seen {
     Pass { is_probe: bool, remaining: Option<u64> },
     Refused(Refused),
-    Nothing,
+}
+
+impl Seen {
+    fn whenever(self) -> Seen {
+        match self {
+            Seen::Refused(refused) => Seen::Refused(Refused { retry_after: None, ..refused }),
+            pass @ Seen::Pass { .. } => pass,
+        }
+    }
 }
 
 impl Side {
-    async fn apply(&mut self, target: &Key, policy: &Policy, act: &Act) -> Seen {
+    async fn apply(&mut self, target: &Key, policy: &Policy, act: &Act) -> Vec<Seen> {
         match act {
-            Act::Enter { cost } => match self.gate.enter(target, policy, NonZeroU64::new(*cost).unwrap()).await {
-                Entry::Pass(pass) => {
-                    let remaining = pass.rate().map(|rate| rate.remaining);
-                    let seen = Seen::Pass { is_probe: pass.is_probe(), remaining };
-                    self.out.push(pass);
-                    seen
-                }
-                Entry::Refused(refused) => Seen::Refused(refused),
-            },
+            Act::Enter { costs } => {
+                let enter = |cost: &u64| self.gate.enter(target, policy, NonZeroU64::new(*cost).unwrap());
+                let entries = futures_util::future::join_all(costs.iter().map(enter)).await;
+                let seen = entries.into_iter().map(|entry| self.entered(entry));
+                // Of several that ask at a time, one may be told what an earlier one heard.
+                if costs.len() == 1 { seen.collect() } else { seen.map(Seen::whenever).collect() }
+            }
             Act::Exit { pick, outcome } => {
                 if !self.out.is_empty() {
                     let pass = self.out.remove(pick % self.out.len());
                     pass.exit(*outcome).await;
                 }
-                Seen::Nothing
+                Vec::new()
             }
+        }
+    }
+
+    fn entered(&mut self, entry: Entry) -> Seen {
+        match entry {
+            Entry::Pass(pass) => {
+                let remaining = pass.rate().map(|rate| rate.remaining);
+                let seen = Seen::Pass { is_probe: pass.is_probe(), remaining };
+                self.out.push(pass);
+                seen
+            }
+            Entry::Refused(refused) => Seen::Refused(refused),
         }
     }
 }

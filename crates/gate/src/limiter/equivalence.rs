@@ -98,6 +98,18 @@ fn lua_equals_rules(algorithm: Algorithm) {
     histories_agree(|| policy(algorithm));
 }
 
+fn any_policy() -> impl Strategy<Value = Policy> {
+    const ALL: [Algorithm; 6] = [
+        Algorithm::Gcra,
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingCounter,
+        Algorithm::SlidingLog,
+    ];
+    (0..ALL.len()).prop_flat_map(|index| policy(ALL[index]))
+}
+
 /// Edges near the history's beginning, so that it crosses all of them and goes beyond.
 fn calendar() -> impl Strategy<Value = Policy> {
     let minutes = || prop_oneof![Just(1_u64), 1..120_u64];
@@ -166,22 +178,39 @@ fn sliding_log_in_lua_equals_the_rules() {
     lua_equals_rules(Algorithm::SlidingLog);
 }
 
-/// Two limits of one call, of any algorithms: the same reports, and the same states afterwards.
+/// Those that come while a script is under way share the next one, where they meet the same state one after the other.
 #[test]
-fn several_limits_in_lua_equal_the_rules() {
-    const ALL: [Algorithm; 6] = [
-        Algorithm::Gcra,
-        Algorithm::TokenBucket,
-        Algorithm::LeakyBucket,
-        Algorithm::FixedWindow,
-        Algorithm::SlidingCounter,
-        Algorithm::SlidingLog,
-    ];
+fn calls_at_a_time_in_lua_equal_the_rules_one_after_the_other() {
     let server = testkit::need!(testkit::redis());
     let rig = Rig::new(&server);
     let limiter = RedisLimiter::new(&rig.redis, &Tasks::default());
-    let any = || (0..ALL.len()).prop_flat_map(|index| policy(ALL[index]));
-    let history = (any(), any(), vec((step(), 1..12_u64), STEPS));
+    let history = (any_policy(), vec((step(), vec(1..12_u64, 1..8)), STEPS));
+    Rig::histories(HISTORIES, &history, |(policy, steps)| {
+        let (mut state, key, mut now_us) = (State::default(), Rig::fresh_key(), START_US);
+        for (index, (step, costs)) in steps.into_iter().enumerate() {
+            now_us = now_us.saturating_add_signed(step.move_us);
+            rig.clock.set_us(now_us);
+            let one = |cost: u64| Step { cost: cost.min(policy.capacity()), ..step.clone() };
+            let crowd: Vec<Step> = costs.into_iter().map(one).collect();
+            let rules: Vec<Report> = crowd.iter().map(|step| apply_rules(&mut state, &policy, step, now_us)).collect();
+            let all = crowd.iter().map(|step| apply_lua(&limiter, &key, &policy, step));
+            let lua = rig.ask(futures_util::future::try_join_all(all));
+            if rules != lua {
+                let text = format!("step {index} {crowd:?} at {now_us} of {policy:?}: rules {rules:?}, lua {lua:?}");
+                return Err(TestCaseError::fail(text));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Two limits of one call, of any algorithms: the same reports, and the same states afterwards.
+#[test]
+fn several_limits_in_lua_equal_the_rules() {
+    let server = testkit::need!(testkit::redis());
+    let rig = Rig::new(&server);
+    let limiter = RedisLimiter::new(&rig.redis, &Tasks::default());
+    let history = (any_policy(), any_policy(), vec((step(), 1..12_u64), STEPS));
     Rig::histories(HISTORIES, &history, |(first, second, steps)| {
         let (mut kept, mut now_us) = ([State::default(), State::default()], START_US);
         let key = Rig::fresh_key();

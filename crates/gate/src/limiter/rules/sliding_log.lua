@@ -2,6 +2,8 @@
 -- Key: sorted set, time of a call -> member `sum cost ahead_us`. `sum` counts all costs up to and with this entry: it
 -- makes members unique, keeps calls of one microsecond in order (16 digits), and tells the cost of a whole range from
 -- its two ends.
+-- State: the newest entry; `start` and `oldest`, a window's start and the first entry after it, read once per script;
+-- `unwritten`, the newest entry while only this script knows it. Charges of one moment become one entry, as in the rules.
 local function sliding_log()
   local rules = {}
 
@@ -15,12 +17,31 @@ local function sliding_log()
     if entry[1] then return parse(entry) end
   end
 
-  -- The sum before the oldest entry that is still in the window seen from `at`.
+  local function write(s)
+    local entry = s.unwritten
+    if not entry then return end
+    redis.call('ZADD', s.key, int(entry.at), string.format('%016.0f %.0f %.0f', entry.sum, entry.cost, entry.ahead))
+    s.unwritten = nil
+  end
+
+  -- The sum before the oldest entry that is still in the window seen from `at`. Charges come after it and keep it true.
   local function sum_before(s, p, at)
-    local entry = redis.call('ZRANGEBYSCORE', s.key, '(' .. int(at - p[2]), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if not entry[1] then return s.newest.sum end
-    local oldest = parse(entry)
-    return oldest.sum - oldest.cost
+    local start = at - p[2]
+    if s.start ~= start then
+      write(s)
+      local entry = redis.call('ZRANGEBYSCORE', s.key, '(' .. int(start), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+      if not entry[1] then return s.newest.sum end
+      s.start, s.oldest = start, parse(entry)
+    end
+    return s.oldest.sum - s.oldest.cost
+  end
+
+  -- Drops what left the window, once per script. Before the first entry since the log was empty there is nothing.
+  local function trim(s, p)
+    local start = NOW - p[2]
+    if s.trimmed and s.trimmed >= start or s.start == start and s.oldest.sum == s.oldest.cost then return end
+    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(start))
+    s.trimmed = start
   end
 
   -- All of it left the window, or a clock that stepped back put it more than a window into the future.
@@ -40,8 +61,10 @@ local function sliding_log()
 
   function rules.load(key) return {key = key, newest = entry_at(key, -1)} end
 
-  -- Entries are written when they are charged; only the time to live is left.
-  function rules.save(key, s, ttl) redis.call('PEXPIRE', key, ttl) end
+  function rules.save(key, s, ttl)
+    write(s)
+    redis.call('PEXPIRE', key, ttl)
+  end
 
   function rules.earliest(s, p, cost)
     settle(s, p)
@@ -50,6 +73,8 @@ local function sliding_log()
     if used + cost <= p[1] then return at end
     -- The entry whose end makes room: the first with a sum of at least `wanted`. Sums grow with the rank.
     local wanted = s.newest.sum - p[1] + cost
+    if s.oldest.sum >= wanted then return s.oldest.at + p[2] end
+    write(s)
     local low, high = 0, redis.call('ZCARD', s.key) - 1
     while low < high do
       local middle = math.floor((low + high) / 2)
@@ -62,10 +87,16 @@ local function sliding_log()
     settle(s, p)
     if s.is_dead then redis.call('DEL', s.key) end
     s.is_dead = false
-    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(NOW - p[2]))
-    local newest = {at = slot, cost = cost, sum = (s.newest and s.newest.sum or 0) + cost, ahead = math.max(slot - NOW, 0)}
-    redis.call('ZADD', s.key, int(slot), string.format('%016.0f %.0f %.0f', newest.sum, cost, newest.ahead))
-    s.newest = newest
+    if s.newest then trim(s, p) end
+    local last, ahead = s.unwritten, math.max(slot - NOW, 0)
+    if last and last.at == slot and last.ahead == ahead then
+      last.sum, last.cost = last.sum + cost, last.cost + cost
+      return
+    end
+    write(s)
+    local newest = {at = slot, cost = cost, sum = (s.newest and s.newest.sum or 0) + cost, ahead = ahead}
+    if not s.newest then s.start, s.oldest = NOW - p[2], newest end
+    s.newest, s.unwritten = newest, newest
   end
 
   function rules.remaining(s, p)
@@ -82,13 +113,15 @@ local function sliding_log()
 
   function rules.refund(s, p, cost)
     settle(s, p)
-    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(NOW - p[2]))
+    write(s)
+    if s.newest then trim(s, p) end
+    s.start, s.oldest = nil, nil
     while cost > 0 and s.newest do
       local newest = s.newest
       redis.call('ZREMRANGEBYRANK', s.key, -1, -1)
       if newest.cost > cost then
         newest.sum, newest.cost = newest.sum - cost, newest.cost - cost
-        redis.call('ZADD', s.key, int(newest.at), string.format('%016.0f %.0f %.0f', newest.sum, newest.cost, newest.ahead))
+        s.unwritten = newest
         break
       end
       cost = cost - newest.cost
