@@ -9,6 +9,11 @@ use time::OffsetDateTime;
 
 use super::parse;
 
+/// Straight into Kafka, as fast as possible: records of a request, their bytes, and requests at a time.
+const BULK_RECORDS: u64 = 1000;
+const BULK_BYTES: u64 = 1 << 20;
+const BULK_SENDERS: u32 = 8;
+
 pub(super) const SINK_HELP: &str = "\
 Examples:
   tidegate sink
@@ -30,8 +35,8 @@ Examples:
       For a minute, over a hundred subscriptions.
   tidegate produce --events 1000000 --batch 1000 --concurrency 4
       NDJSON, a thousand events per request.
-  tidegate produce --events 1000000 --batch 1000 --concurrency 8 --kafka localhost:9092
-      Straight into Kafka's topic. With --subscriptions 0 nothing else is needed.
+  tidegate produce --events 1000000 --kafka localhost:9092
+      Straight into Kafka's topic, in bulk. With --subscriptions 0 nothing else is needed.
   tidegate produce --url https://tidegate.example --key tgk_… --sink https://sink.example
       Against another machine. The key may also be in TIDEGATE_KEY.";
 
@@ -122,13 +127,16 @@ pub(crate) struct Produce {
     /// What the events' types begin with; the run and the subscription follow
     #[arg(long = "type", value_name = "TYPE", default_value = "order.created")]
     pub event_type: String,
-    /// Requests at a time
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub concurrency: u32,
-    /// Events of one request; more than 1 are sent as NDJSON
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub batch: u64,
+    /// Requests at a time [default: 64; straight into Kafka as fast as possible 8]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub concurrency: Option<u32>,
+    /// Events of one request; more than 1 are sent as NDJSON [default: 1; straight into Kafka as fast as possible 1000]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub batch: Option<u64>,
     /// Straight into Kafka's topic instead of the API: its brokers, as host:port,host:port
+    ///
+    /// Without --rate and --batch it sends 1000 records at a time, or 1 MiB of them, as a producer of bulk does; with
+    /// --rate one by one, each when it is due.
     ///
     /// Everything else about Kafka is read from the environment, as `serve` does: KAFKA_TOPIC, TIDEGATE__KAFKA__….
     #[cfg(feature = "kafka")]
@@ -158,6 +166,22 @@ impl Produce {
         return self.kafka.is_some();
         #[cfg(not(feature = "kafka"))]
         false
+    }
+
+    /// Nobody waits for a single record: as fast as possible, and past the API.
+    fn is_bulk(&self) -> bool {
+        self.is_straight() && self.rate.is_none() && self.batch.is_none()
+    }
+
+    /// Events of one request.
+    pub(crate) fn batch(&self) -> u64 {
+        let bulk = (BULK_BYTES / self.size.max(1) as u64).clamp(1, BULK_RECORDS);
+        self.batch.unwrap_or(if self.is_bulk() { bulk } else { 1 })
+    }
+
+    /// Requests at a time.
+    pub(crate) fn concurrency(&self) -> u32 {
+        self.concurrency.unwrap_or(if self.is_bulk() { BULK_SENDERS } else { 64 })
     }
 }
 
@@ -215,17 +239,22 @@ pub(crate) struct Replay {
     pub cancel: Option<String>,
 }
 
-#[cfg(feature = "bench")]
+#[cfg(any(test, feature = "bench"))]
 impl Produce {
     /// What the flags' defaults say.
+    #[cfg(feature = "bench")]
     pub(crate) fn plain() -> Self {
+        Produce::parsed(&[])
+    }
+
+    fn parsed(flags: &[&str]) -> Self {
         use clap::Parser;
         #[derive(Parser)]
         struct Alone {
             #[command(flatten)]
             produce: Produce,
         }
-        Alone::parse_from(["produce"]).produce
+        Alone::parse_from([&["produce"], flags].concat()).produce
     }
 }
 
@@ -252,4 +281,32 @@ pub(crate) fn wants_no_colour() -> bool {
 #[expect(clippy::disallowed_methods, reason = "this is where the environment is read")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(flags: &[&str]) -> (u64, u32) {
+        let produce = Produce::parsed(flags);
+        (produce.batch(), produce.concurrency())
+    }
+
+    #[test]
+    fn events_go_one_by_one_unless_asked_otherwise() {
+        assert_eq!(requests(&[]), (1, 64));
+        assert_eq!(requests(&["--batch", "500", "--concurrency", "4"]), (500, 4));
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn straight_into_kafka_is_bulk_unless_a_rate_or_a_batch_is_given() {
+        let straight = |flags: &[&str]| requests(&[&["--kafka", "localhost:9092"], flags].concat());
+        assert_eq!(straight(&[]), (1000, 8));
+        assert_eq!(straight(&["--concurrency", "2"]), (1000, 2));
+        assert_eq!(straight(&["--size", "64KiB"]), (16, 8));
+        assert_eq!(straight(&["--size", "10MiB"]), (1, 8));
+        assert_eq!(straight(&["--rate", "100/s"]), (1, 64));
+        assert_eq!(straight(&["--batch", "1"]), (1, 64));
+    }
 }

@@ -235,7 +235,10 @@ fn summary(arguments: &cli::Produce, sent: &Sent, delivered: Option<&Delivered>)
             format!("{} requests, after a lost connection or a refusal for now", number(sent.resent)),
         ));
     }
-    let per = if arguments.batch == 1 { "an event".to_owned() } else { format!("{} events", arguments.batch) };
+    let per = match arguments.batch() {
+        1 => "an event".to_owned(),
+        many => format!("{many} events"),
+    };
     rows.push(("intake", format!("{}   per request of {per}", terminal::percentiles(sent.latencies))));
     if let Some(delivered) = delivered {
         let latencies = terminal::percentiles(delivered.latencies());

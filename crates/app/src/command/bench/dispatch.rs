@@ -249,8 +249,8 @@ impl Bench<'_> {
         cli::Produce {
             events,
             subscriptions,
-            batch,
-            concurrency,
+            batch: Some(batch),
+            concurrency: Some(concurrency),
             size: self.arguments.size,
             patience: PATIENCE,
             ..cli::Produce::plain()

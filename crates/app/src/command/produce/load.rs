@@ -110,8 +110,8 @@ impl Load {
         };
         Load {
             events: arguments.events,
-            batch: arguments.batch,
-            concurrency: arguments.concurrency,
+            batch: arguments.batch(),
+            concurrency: arguments.concurrency(),
             rate: arguments.rate,
             patience: arguments.patience,
             run: run.to_owned(),
