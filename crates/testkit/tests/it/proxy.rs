@@ -80,14 +80,14 @@ fn without_faults_bytes_and_ends_pass_both_ways() {
 #[test]
 fn latency_delays_without_limiting() {
     let mut pair = pair();
-    pair.proxy.set_one(Direction::ToServer, Faults { latency: Duration::from_millis(400), ..Faults::default() });
+    pair.proxy.set_one(Direction::ToServer, Faults { latency: Duration::from_secs(2), ..Faults::default() });
     let taken = transfer(&mut pair, 500_000);
-    assert!((Duration::from_millis(400)..Duration::from_secs(6)).contains(&taken), "{taken:?}");
+    assert!((Duration::from_secs(2)..LIMIT).contains(&taken), "{taken:?}");
 
     let start = Instant::now();
     pair.server.write_all(b"x").unwrap();
     read(&mut pair.client, 1);
-    assert!(start.elapsed() < Duration::from_millis(400), "the other direction has no latency");
+    assert!(start.elapsed() < Duration::from_secs(2), "the other direction has no latency");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn bandwidth_limits_each_connection() {
     let mut pair = pair();
     pair.proxy.set(Faults { bandwidth: Some(50_000), ..Faults::default() });
     let taken = transfer(&mut pair, 20_000);
-    assert!((Duration::from_millis(300)..Duration::from_secs(6)).contains(&taken), "{taken:?}");
+    assert!((Duration::from_millis(300)..LIMIT).contains(&taken), "{taken:?}");
 }
 
 #[test]

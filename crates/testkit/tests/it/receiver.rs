@@ -131,7 +131,7 @@ fn decent_answers_have_status_headers_body_and_delay() {
 #[test]
 fn an_idle_connection_is_closed_and_a_busy_one_kept() {
     let receiver = Receiver::start();
-    receiver.close_idle_after(Duration::from_millis(300));
+    receiver.close_idle_after(Duration::from_secs(2));
     let mut stream = connect(&receiver);
     let mut start = Instant::now();
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn an_idle_connection_is_closed_and_a_busy_one_kept() {
     }
     assert_eq!(receiver.requests().iter().map(|request| request.connection).collect::<Vec<_>>(), [0, 0, 0]);
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    assert!((Duration::from_millis(300)..Duration::from_secs(8)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!((Duration::from_secs(2)..Duration::from_secs(9)).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
 #[test]

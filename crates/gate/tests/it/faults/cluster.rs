@@ -16,7 +16,7 @@ use crate::load::{degraded, offer};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() {
     let cluster = testkit::need!(Cluster::with_replicas());
-    let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
+    let backend = backend(&cluster_url(&cluster), Duration::from_secs(2));
     eventually(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();
@@ -48,7 +48,7 @@ async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_not
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_whose_master_is_killed_decides_again_when_its_replica_takes_over() {
     let cluster = testkit::need!(Cluster::with_replicas());
-    let backend = backend(&cluster_url(&cluster), Duration::from_millis(250));
+    let backend = backend(&cluster_url(&cluster), Duration::from_secs(2));
     eventually(Duration::from_secs(30), "the cluster", async || backend.connection() == Some(Status::Connected)).await;
     let limiter = Limiter::new(&backend);
     let keys: Vec<_> = (0..20).map(|index| key(&format!("loaded {index}"))).collect();

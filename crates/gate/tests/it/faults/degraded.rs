@@ -16,7 +16,7 @@ use crate::backends::key;
 const LONG: Duration = Duration::from_secs(30);
 
 async fn connected(server: &Server) -> Backend {
-    let backend = backend(&server.url(), Duration::from_millis(500));
+    let backend = backend(&server.url(), Duration::from_secs(2));
     eventually(LONG, "Redis", async || backend.connection() == Some(Status::Connected)).await;
     backend
 }
@@ -141,9 +141,10 @@ async fn a_holder_that_cannot_renew_is_told_when_its_lease_is_over() {
     let stopped_us = now_us();
     tokio::time::timeout(LONG, permit.lost()).await.expect("the holder is told");
     let told_after = Duration::from_micros(now_us() - stopped_us);
-    // The last renewal was at most a third of the lease before; one more attempt may cost a deadline.
-    assert!(told_after >= Duration::from_millis(1_000), "told after {told_after:?}");
-    assert!(told_after <= Duration::from_secs(3), "told after {told_after:?}");
+    // The last renewal was a third of the lease before, or more where the machine is busy; one more attempt may cost a
+    // deadline.
+    assert!(told_after >= Duration::from_millis(500), "told after {told_after:?}");
+    assert!(told_after <= Duration::from_secs(6), "told after {told_after:?}");
     server.resume();
     backend.shutdown().await;
 }

@@ -24,7 +24,8 @@ async fn attack(client: &HttpClient, url: &str, deadline: Duration) -> Vec<Resul
     #[expect(clippy::disallowed_methods, reason = "measures what the client promises about real time")]
     let started = Instant::now();
     let results = join_all((0..PARALLEL).map(|_| post_within(client, url, deadline))).await;
-    assert!(started.elapsed() <= deadline + Duration::from_secs(1), "{url}: {:?}", started.elapsed());
+    // What a busy machine adds; an answer that is waited for to its end takes minutes.
+    assert!(started.elapsed() <= deadline + Duration::from_secs(10), "{url}: {:?}", started.elapsed());
     results
 }
 

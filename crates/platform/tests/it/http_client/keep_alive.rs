@@ -118,7 +118,7 @@ async fn a_thousand_calls_race_a_receiver_that_closes_idle_connections() {
 #[tokio::test]
 async fn idle_connections_are_closed_in_time() {
     let receiver = Receiver::start();
-    let config = Config { allow_private: true, idle_timeout: Duration::from_millis(50), ..Config::default() };
+    let config = Config { allow_private: true, idle_timeout: Duration::from_secs(1), ..Config::default() };
     let client = HttpClient::new(config);
     post(&client, &receiver.url("/")).await.unwrap();
     assert_eq!(client.idle(), 1);

@@ -161,7 +161,7 @@ async fn no_proxy_of_the_environment_is_asked() {
     let trap = RawServer::start("[::]:3128", |_, _| Action::Send(OK.into()));
     let receiver = RawServer::start(EVERYWHERE, |_, _| Action::Send(OK.into()));
     // The receiver does not speak TLS; that it was called is enough.
-    let client = HttpClient::new(Config { connect_timeout: Duration::from_millis(300), ..Config::default() });
+    let client = HttpClient::new(Config { connect_timeout: Duration::from_secs(2), ..Config::default() });
     post(&client, &format!("http://{PUBLIC}:{}/", receiver.addr.port())).await.unwrap();
     drop(post(&client, &format!("https://{PUBLIC}:{}/", receiver.addr.port())).await.unwrap_err());
     assert_eq!((trap.accepted().len(), receiver.accepted().len()), (0, 2));
