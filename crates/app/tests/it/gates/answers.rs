@@ -68,7 +68,9 @@ fn a_target_without_a_policy_has_the_default_one() {
 fn a_pass_counts_once_and_a_late_one_not_at_all() {
     let tidegate = Setup::serve().start();
     let caller = Caller::new(&tidegate);
-    let body = json!({"policy": {"circuit": {"failures": 2}, "concurrency": {"limit": 5}, "lease": "300ms"}});
+    let policy =
+        |lease: &str| json!({"policy": {"circuit": {"failures": 2}, "concurrency": {"limit": 5}, "lease": lease}});
+    let (body, brief) = (policy("1m"), policy("300ms"));
     let twice = caller.pass("t", body.clone());
     assert_eq!(caller.exit("t", &twice, "failure").expect(200)["counted"], true);
     for _ in 0..5 {
@@ -76,7 +78,7 @@ fn a_pass_counts_once_and_a_late_one_not_at_all() {
         assert_eq!(again["counted"], false, "{again}");
         assert!(again["detail"].as_str().unwrap().contains("exited before"), "{again}");
     }
-    let late = caller.pass("t", body.clone());
+    let late = caller.pass("t", brief);
     wait_until(SOON, "the lease to end", || caller.look("t")["held"] == 0);
     // Somebody else has come since: the place is no longer that pass's to give.
     caller.pass("t", body.clone());
@@ -90,14 +92,14 @@ fn a_pass_counts_once_and_a_late_one_not_at_all() {
 fn renewing_keeps_the_place_beyond_the_lease() {
     let tidegate = Setup::serve().start();
     let caller = Caller::new(&tidegate);
-    let body = json!({"policy": {"concurrency": {"limit": 1}, "lease": "1s"}});
+    let body = json!({"policy": {"concurrency": {"limit": 1}, "lease": "2s"}});
     let pass = caller.pass("t", body.clone());
     let since = std::time::Instant::now();
-    wait_until(SOON, "three leases to pass", || {
+    wait_until(SOON, "two leases to pass", || {
         let renewed = caller.post("/v1/gates/t/renew", json!({"pass": pass})).expect(200);
-        assert_eq!((&renewed["renewed"], &renewed["lease_ms"]), (&json!(true), &json!(1000)), "{renewed}");
+        assert_eq!((&renewed["renewed"], &renewed["lease_ms"]), (&json!(true), &json!(2000)), "{renewed}");
         assert_eq!(caller.enter("t", body.clone())["refused_by"], "concurrency");
-        since.elapsed().as_secs() >= 3
+        since.elapsed().as_secs() >= 4
     });
     assert_eq!(caller.exit("t", &pass, "ignored").expect(200)["counted"], true);
 }

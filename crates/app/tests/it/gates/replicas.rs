@@ -27,7 +27,7 @@ fn a_pass_from_one_replica_is_ended_and_renewed_by_the_other() {
 fn a_killed_callers_place_returns_with_its_lease() {
     let redis = need!(testkit::redis());
     let [here, there] = [(); 2].map(|()| replica(&redis.url(), redis.prefix()).start());
-    let body = json!({"policy": {"concurrency": {"limit": 1}, "lease": "2s"}});
+    let body = json!({"policy": {"concurrency": {"limit": 1}, "lease": "4s"}});
     Caller::with_key(&here, ADMIN_KEY).pass("api", body.clone());
     drop(here.kill());
     let elsewhere = Caller::with_key(&there, ADMIN_KEY);
@@ -40,7 +40,7 @@ fn a_circuit_opens_for_all_and_lets_the_configured_probes_through_the_fleet() {
     let redis = need!(testkit::redis());
     let [here, there] = [(); 2].map(|()| replica(&redis.url(), redis.prefix()).start());
     let callers = [&here, &there].map(|tidegate| Caller::with_key(tidegate, ADMIN_KEY));
-    let body = json!({"policy": {"circuit": {"failures": 3, "open": "1s", "probes": 2}}});
+    let body = json!({"policy": {"circuit": {"failures": 3, "open": "3s", "probes": 2}}});
     for number in 0..3 {
         let caller = &callers[number % 2];
         let pass = caller.pass("api", body.clone());

@@ -21,12 +21,18 @@ fn limit(tidegate: &Tidegate) -> u64 {
     call(tidegate.addr(), "/v1/limits/peek", json!({"key": "k"})).expect(200)["limit"].as_u64().unwrap()
 }
 
-/// Waits for the limit; within a second of the change.
+/// Makes a change three times, to three limits, and waits until each is followed: within a second, but for a machine that
+/// stands still. Each begins when the last was noticed, so none is quick because it came just before the next look.
 #[track_caller]
-fn follows(tidegate: &Tidegate, wanted: u64) {
-    let began = Instant::now();
-    wait_until(SOON, "the file to be followed", || limit(tidegate) == wanted);
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+fn follows(tidegate: &Tidegate, limits: [u64; 3], change: impl Fn(u64)) {
+    let mut took = limits.map(|wanted| {
+        change(wanted);
+        let began = Instant::now();
+        wait_until(SOON, "the file to be followed", || limit(tidegate) == wanted);
+        began.elapsed()
+    });
+    took.sort_unstable();
+    assert!(took[1] < Duration::from_secs(1), "{took:?}");
 }
 
 fn refused(tidegate: &Tidegate, setting: &str) -> bool {
@@ -38,22 +44,24 @@ fn refused(tidegate: &Tidegate, setting: &str) -> bool {
 fn a_rules_file_is_followed_when_written_renamed_over_or_swapped_behind_a_link() {
     let setup = Setup::serve();
     let folder = setup.folder().to_owned();
-    for (version, limit) in [("v1", 1), ("v2", 2)] {
-        fs::create_dir(folder.join(version)).unwrap();
-        fs::write(folder.join(version).join("rules.toml"), rules(limit)).unwrap();
+    for limit in 1..=4 {
+        let version = folder.join(format!("v{limit}"));
+        fs::create_dir(&version).unwrap();
+        fs::write(version.join("rules.toml"), rules(limit)).unwrap();
     }
     symlink("v1", folder.join("current")).unwrap();
     let tidegate = setup.env("TIDEGATE__LIMITS__RULES_FILE", "current/rules.toml").start();
     assert_eq!(limit(&tidegate), 1);
     // As Kubernetes does: a new link, renamed over the old one.
-    symlink("v2", folder.join("next")).unwrap();
-    fs::rename(folder.join("next"), folder.join("current")).unwrap();
-    follows(&tidegate, 2);
-    fs::write(folder.join("v2/rules.toml"), rules(3)).unwrap();
-    follows(&tidegate, 3);
-    fs::write(folder.join("v2/new.toml"), rules(4)).unwrap();
-    fs::rename(folder.join("v2/new.toml"), folder.join("v2/rules.toml")).unwrap();
-    follows(&tidegate, 4);
+    follows(&tidegate, [2, 3, 4], |limit| {
+        symlink(format!("v{limit}"), folder.join("next")).unwrap();
+        fs::rename(folder.join("next"), folder.join("current")).unwrap();
+    });
+    follows(&tidegate, [5, 6, 7], |limit| fs::write(folder.join("v4/rules.toml"), rules(limit)).unwrap());
+    follows(&tidegate, [8, 9, 10], |limit| {
+        fs::write(folder.join("v4/new.toml"), rules(limit)).unwrap();
+        fs::rename(folder.join("v4/new.toml"), folder.join("v4/rules.toml")).unwrap();
+    });
 }
 
 #[test]
@@ -70,7 +78,7 @@ fn a_bad_file_keeps_the_old_rules_and_says_once_where_it_is_wrong() {
     let said = "rules.toml line 6: limit: limit must be at least 1";
     wait_until(SOON, "the log to say so", || tidegate.output().contains(said));
     fs::write(&file, rules(8)).unwrap();
-    follows(&tidegate, 8);
+    wait_until(SOON, "the file to be followed", || limit(&tidegate) == 8);
     assert!(!refused(&tidegate, "limits.rules_file"));
     assert_eq!(tidegate.output().matches(said).count(), 1, "{}", tidegate.output());
 }

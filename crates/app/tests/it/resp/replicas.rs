@@ -7,8 +7,10 @@ use testkit::{need, wait_until};
 use super::Server;
 use crate::support::{SOON, Setup};
 
+/// A replica that waits for Redis as long as the machine is busy: what it decided alone would be no decision of the fleet's.
 fn replica(url: &str, prefix: &str) -> Server {
-    Server::start(Setup::serve().env("REDIS_URL", url).env("TIDEGATE__REDIS__PREFIX", prefix))
+    let setup = Setup::serve().env("REDIS_URL", url).env("TIDEGATE__REDIS__PREFIX", prefix);
+    Server::start(setup.env("TIDEGATE__REDIS__DEADLINE", "5s"))
 }
 
 #[test]

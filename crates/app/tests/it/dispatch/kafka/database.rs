@@ -65,18 +65,24 @@ fn redis_killed_stopped_and_emptied_loses_nothing() {
     let load = Load::new(10, 50);
     thread::scope(|scope| {
         let _load = load.begin(scope, addr);
-        // As many as usually come in two seconds.
+        // Eight times as many as usually come in a quarter of a second; the median, because the machine may stand still.
         let more = || {
-            let (seen, begun) = (receiver.count(), Instant::now());
-            wait_until(LATER, "deliveries to go on", || receiver.count() >= seen + 400);
-            begun.elapsed()
+            let mut took = [(); 8].map(|()| {
+                let (seen, begun) = (receiver.count(), Instant::now());
+                wait_until(LATER, "deliveries to go on", || receiver.count() >= seen + 50);
+                begun.elapsed()
+            });
+            took.sort_unstable();
+            took[4]
         };
         more();
         let usual = more();
+        // Beside other tests, which come and go meanwhile, half of the usual pace is as good as all of it.
+        let least = size(50, 80) as f64 / 100.0;
         let assert_usual = |fault: &str| {
             let took = more();
             println!("{took:?} for what usually takes {usual:?}, {fault}");
-            assert!(took.mul_f64(0.8) <= usual, "{took:?} for what usually takes {usual:?}, {fault}");
+            assert!(took.mul_f64(least) <= usual, "{took:?} for what usually takes {usual:?}, {fault}");
         };
         redis.kill();
         assert_usual("without Redis");

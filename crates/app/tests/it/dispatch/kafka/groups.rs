@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{Load, assert_nothing_lost, longest_way, member, metric, wait_until_shared};
+use super::{Load, assert_nothing_lost, member, metric, wait_until_shared, ways};
 use crate::{
     dispatch::{LATER, send_all, subscribe},
     support::{Backend, Tidegate, size},
@@ -54,7 +54,9 @@ fn workers_that_come_and_go_lose_nothing_by_the_new_protocol() {
 fn a_named_worker_that_restarts_gets_its_partitions_back_without_a_rebalance() {
     let backend = need!(Backend::kafka());
     let receiver = Receiver::start();
-    let worker = || member(&backend, "worker").env("TIDEGATE__KAFKA__INSTANCE_ID", "auto").start();
+    // Longer than a restart takes on any machine.
+    let setup = || member(&backend, "worker").env("TIDEGATE__KAFKA__SESSION_TIMEOUT", "30s");
+    let worker = || setup().env("TIDEGATE__KAFKA__INSTANCE_ID", "auto").start();
     let door = member(&backend, "api").start();
     subscribe(door.addr(), &receiver.url("/"), json!({}));
     let mut workers = vec![worker(), worker(), worker()];
@@ -77,9 +79,10 @@ fn a_named_worker_that_restarts_gets_its_partitions_back_without_a_rebalance() {
             assert_eq!(before, after, "a rebalance after restart {turn}");
             let back = receiver.count();
             wait_until(Duration::from_secs(30), "deliveries", || receiver.count() >= back + 50);
-            let longest = longest_way(&receiver.requests()[seen..]);
+            let longest = *ways(&receiver.requests()[seen..]).last().unwrap();
             println!("away for {away:?}; no event took longer than {longest:?}");
-            assert!(!is_orderly || longest < away + Duration::from_secs(1), "{longest:?}, away for {away:?}");
+            // A lease that is not given back costs five seconds, a busy machine less.
+            assert!(!is_orderly || longest < away + Duration::from_secs(3), "{longest:?}, away for {away:?}");
         }
     });
     let twice = assert_nothing_lost(door.addr(), &receiver, load.sent());

@@ -27,7 +27,7 @@ pub(super) fn servers() -> Result<(Backend, redis::Server), Unavailable> {
 pub(super) fn workers(backend: &Backend, redis: &redis::Server) -> Vec<Tidegate> {
     let worker = |_| {
         let setup = member(backend, "worker").env("REDIS_URL", &redis.url());
-        setup.env("TIDEGATE__REDIS__DEADLINE", "2s").start()
+        setup.env("TIDEGATE__REDIS__DEADLINE", "5s").start()
     };
     let workers: Vec<Tidegate> = (0..3).map(worker).collect();
     wait_until_shared(&workers.iter().collect::<Vec<_>>());
@@ -112,7 +112,7 @@ fn places_are_not_passed_when_a_worker_dies_with_some() {
     let most = (0..arrivals.len()).map(within).max().unwrap();
     println!("at most {} at a time, {most} were those of the dead counted; {twice} twice", receiver.most_at_a_time());
     assert!(most <= PLACES && receiver.most_at_a_time() <= PLACES, "{most}");
-    assert!(most > PLACES * 8 / 10, "the places were not used: {most}");
+    assert!(most > PLACES / 2, "the places were not used: {most}");
 }
 
 #[test]

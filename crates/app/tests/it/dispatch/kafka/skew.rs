@@ -23,7 +23,7 @@ fn a_worker_stopped_past_its_lease_changes_nothing_on_kafka() {
     let backend = need!(Backend::kafka());
     let receiver = Receiver::start();
     let (door, zombie) = (member(&backend, "api").start(), member(&backend, "worker").start());
-    subscribe(door.addr(), &receiver.url("/"), json!({"timeout": "2s"}));
+    subscribe(door.addr(), &receiver.url("/"), json!({"timeout": "4s"}));
     receiver.set(Answer::Hang);
     send(door.addr(), json!({"id": "once", "type": "a.b", "data": {}}));
     receiver.received_blocking(1, LATER);

@@ -5,7 +5,7 @@ use testkit::redis::Cluster;
 
 use super::{
     SECOND,
-    fleet::{Algorithm, DEADLINE, Fleet, Keys},
+    fleet::{Algorithm, DEADLINE, Fleet, Keys, REPLICAS},
     measure::{between, degraded, is_quick_machine, since, wall_us},
 };
 use crate::{limits::call, support::size};
@@ -16,7 +16,9 @@ const OFFERED: u32 = 2_000;
 #[test]
 fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() {
     let cluster = testkit::need!(Cluster::with_replicas());
-    let fleet = Fleet::start(&url(&cluster), Algorithm::Gcra);
+    // A question that is late because the machine stood still is no question that the cluster did not answer.
+    let deadline = DEADLINE * u32::try_from(size(20, 1)).unwrap();
+    let fleet = Fleet::each_on(&[url(&cluster).as_str(); REPLICAS], Algorithm::Gcra, deadline);
     let (calls, [began_us, changed_us]) = fleet.during(OFFERED, Keys::Few, |pace| {
         pace.pass(SECOND);
         let began_us = wall_us();

@@ -17,7 +17,7 @@ use std::{
 use testkit::wait_until;
 
 use super::measure::{Checked, wall_us};
-use crate::support::{SOON, Setup, Tidegate};
+use crate::support::{Setup, Tidegate};
 
 pub(super) const REPLICAS: usize = 3;
 /// Of every rule here, per second.
@@ -231,7 +231,7 @@ pub(super) fn own_key(turn: usize) -> String {
 pub(super) fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(LATER)).unwrap();
     stream
 }
 

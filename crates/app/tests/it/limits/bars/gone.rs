@@ -11,11 +11,12 @@ use super::{
     SECOND,
     fleet::{Algorithm, BURST, DEADLINE, Fleet, Keys, OFFERED, REPLICAS},
     measure::{
-        Checked, PER_REPLICA, allowed, between, degraded, due_by_bucket, is_quick_machine, micros, p99, since, span,
-        steady, timeline, wall_us,
+        Checked, PER_REPLICA, allowed, between, degraded, due_by_bucket, is_quick_machine, micros, most_took, p99,
+        since, span, steady, timeline, wall_us,
     },
     seconds,
 };
+use crate::support::size;
 
 /// Bar 25: Redis is killed under load. Each replica goes on with its share at once.
 #[test]
@@ -47,12 +48,14 @@ fn without_redis_each_replica_admits_its_share_and_says_degraded() {
     if !is_quick_machine(&before, DEADLINE / 2) {
         return;
     }
-    let soon_us = 100_000 + micros(p99(&before));
+    let soon_us = size(1_000_000, 100_000) as u64 + micros(p99(&before));
     assert!(firsts.iter().all(|first_us| first_us.is_some_and(|us| us <= soon_us)), "{firsts:?}");
     let later = since(&outage, killed_us + soon_us);
     assert_eq!(degraded(&later), later.len(), "every answer says so");
-    let patience = p99(&before).max(Duration::from_millis(5));
-    assert!(p99(&outage) <= patience, "p99 of {:?}, {patience:?} are right", p99(&outage));
+    // Whoever waited for Redis would wait for its deadline.
+    let patience = p99(&before).max(Duration::from_millis(size(25, 5) as u64));
+    let took = most_took(&outage);
+    assert!(took <= patience, "{took:?}, {patience:?} are right");
     assert!(admitted as f64 >= 0.8 * right as f64, "{admitted} of {right}");
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::fleet::{BURST, LIMIT, REPLICAS};
+use crate::support::size;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -72,6 +73,12 @@ pub(super) fn percentile(calls: &[Checked], percent: usize) -> Duration {
 
 pub(super) fn p99(calls: &[Checked]) -> Duration {
     percentile(calls, 99)
+}
+
+/// What bars of a 99th percentile are judged by: in `make test` the machine may stand still for a moment, and one call in
+/// fifty has been under way then.
+pub(super) fn most_took(calls: &[Checked]) -> Duration {
+    percentile(calls, size(90, 99))
 }
 
 /// Can the times of the bars be judged? Not where one call in a hundred takes too long although all is well: then what is
