@@ -1,6 +1,6 @@
 //! The listener under clients that drip, hang, flood and leave.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use axum::{Router, extract::Request, routing::get, routing::post};
 use http_body_util::BodyExt;
@@ -8,21 +8,9 @@ use platform::{
     http_server::{Limits, serve, with_limits},
     shutdown::Tasks,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 
-const SOON: Duration = Duration::from_secs(10);
-const LIMITS: Limits = Limits {
-    max_connections: 64,
-    header_timeout: Duration::from_millis(300),
-    request_timeout: Duration::from_millis(600),
-    max_body: 1024,
-    drain_timeout: Duration::from_millis(500),
-};
+use crate::client::{BRIEF, Client, LIMITS, SOON};
 
 /// A server whose `/slow` tells when it was entered and answers when it is let go.
 struct Server {
@@ -70,22 +58,11 @@ async fn start(limits: Limits) -> Server {
     Server { addr, tasks, entered, release }
 }
 
-async fn connect(server: &Server) -> TcpStream {
-    TcpStream::connect(server.addr).await.unwrap()
-}
-
 /// Sends the bytes and reads until the server closes.
 async fn exchange(server: &Server, request: &[u8]) -> String {
-    let mut stream = connect(server).await;
-    stream.write_all(request).await.unwrap();
-    read_to_end(&mut stream).await
-}
-
-async fn read_to_end(stream: &mut TcpStream) -> String {
-    let mut answer = Vec::new();
-    // A reset after the answer is as good an end as any.
-    drop(timeout(SOON, stream.read_to_end(&mut answer)).await.expect("the server closes the connection"));
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut client = Client::open(server.addr).await;
+    client.send(request).await;
+    client.rest().await
 }
 
 fn get_request(path: &str) -> Vec<u8> {
@@ -100,43 +77,29 @@ fn post_request(path: &str, body: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_connection_that_says_nothing_is_closed() {
-    let server = start(LIMITS).await;
-    let mut silent = connect(&server).await;
-    assert_eq!(read_to_end(&mut silent).await, "");
+    let server = start(BRIEF).await;
+    assert_eq!(Client::open(server.addr).await.rest().await, "");
 }
 
 #[tokio::test]
 async fn a_connection_that_might_become_http2_but_stalls_is_closed() {
-    let server = start(LIMITS).await;
+    let server = start(BRIEF).await;
     assert_eq!(exchange(&server, b"PRI * HT").await, "");
 }
 
 #[tokio::test]
 async fn a_head_that_drips_is_cut_off() {
-    let server = start(LIMITS).await;
-    let mut dripping = connect(&server).await;
-    dripping.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let drip = async {
-        loop {
-            tick.tick().await;
-            if dripping.write_all(b"x").await.is_err() {
-                return;
-            }
-        }
-    };
-    timeout(SOON, drip).await.expect("the server hangs up on a dripping head");
+    let server = start(BRIEF).await;
+    let mut dripping = Client::open(server.addr).await;
+    dripping.send(b"GET / HTTP/1.1\r\nhost: x\r\n").await;
+    dripping.drip(b"x").await;
 }
 
 #[tokio::test]
 async fn a_body_that_drips_is_answered_with_a_timeout() {
-    let server = start(LIMITS).await;
-    let mut stream = connect(&server).await;
-    stream
-        .write_all(b"POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100\r\n\r\nabc")
-        .await
-        .unwrap();
-    let answer = read_to_end(&mut stream).await;
+    let server = start(BRIEF).await;
+    let begun = b"POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100\r\n\r\nabc";
+    let answer = exchange(&server, begun).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("\"code\":\"request_timeout\""), "{answer}");
 }
@@ -179,20 +142,20 @@ async fn a_handler_that_panics_answers_500_and_takes_nobody_along() {
 
 #[tokio::test]
 async fn connections_over_the_cap_are_closed_and_the_others_served() {
-    let mut server = start(Limits { max_connections: 1, request_timeout: SOON, ..LIMITS }).await;
-    let mut first = connect(&server).await;
-    first.write_all(&get_request("/slow")).await.unwrap();
+    let mut server = start(Limits { max_connections: 1, ..LIMITS }).await;
+    let mut first = Client::open(server.addr).await;
+    first.send(get_request("/slow")).await;
     server.entered.recv().await.unwrap();
-    assert_eq!(read_to_end(&mut connect(&server).await).await, "");
+    assert_eq!(Client::open(server.addr).await.rest().await, "");
     server.release.send(true).unwrap();
-    assert!(read_to_end(&mut first).await.ends_with("done"));
+    assert!(first.rest().await.ends_with("done"));
 }
 
 #[tokio::test]
 async fn a_request_in_flight_ends_before_the_server_does() {
-    let mut server = start(Limits { request_timeout: SOON, drain_timeout: SOON, ..LIMITS }).await;
-    let mut stream = connect(&server).await;
-    stream.write_all(&get_request("/slow")).await.unwrap();
+    let mut server = start(LIMITS).await;
+    let mut client = Client::open(server.addr).await;
+    client.send(get_request("/slow")).await;
     server.entered.recv().await.unwrap();
     let (release, stopping) = (server.release.clone(), server.tasks.stopping().clone());
     let let_go = async {
@@ -201,33 +164,32 @@ async fn a_request_in_flight_ends_before_the_server_does() {
     };
     let (stopped, ()) = tokio::join!(server.tasks.stop(SOON), let_go);
     assert!(stopped);
-    assert!(read_to_end(&mut stream).await.ends_with("done"));
+    assert!(client.rest().await.ends_with("done"));
 }
 
 #[tokio::test]
 async fn a_request_that_never_ends_is_cut_at_the_drain_timeout() {
-    let mut server = start(Limits { request_timeout: SOON, ..LIMITS }).await;
-    let mut stream = connect(&server).await;
-    stream.write_all(&get_request("/slow")).await.unwrap();
+    let mut server = start(Limits { drain_timeout: BRIEF.drain_timeout, ..LIMITS }).await;
+    let mut client = Client::open(server.addr).await;
+    client.send(get_request("/slow")).await;
     server.entered.recv().await.unwrap();
     assert!(server.tasks.stop(SOON).await);
-    assert_eq!(read_to_end(&mut stream).await, "");
+    assert_eq!(client.rest().await, "");
 }
 
 #[tokio::test]
 async fn an_idle_connection_does_not_hold_up_the_end() {
-    let server = start(Limits { header_timeout: SOON, ..LIMITS }).await;
-    let mut stream = connect(&server).await;
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    let mut first = [0; 15];
-    stream.read_exact(&mut first).await.unwrap();
-    assert!(server.tasks.stop(Duration::from_millis(400)).await);
+    let server = start(LIMITS).await;
+    let mut client = Client::open(server.addr).await;
+    client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    client.answer().await;
+    assert!(server.tasks.stop(SOON).await);
 }
 
 type Http2 = hyper::client::conn::http2::SendRequest<String>;
 
 async fn http2(server: &Server) -> Http2 {
-    let io = hyper_util::rt::TokioIo::new(connect(server).await);
+    let io = hyper_util::rt::TokioIo::new(Client::open(server.addr).await.0);
     let handshake = hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io);
     let (client, connection) = handshake.await.unwrap();
     server.tasks.spawn_servant("http2 client", async move { drop(connection.await) });
@@ -253,7 +215,7 @@ async fn http2_is_spoken_without_an_upgrade() {
 
 #[tokio::test]
 async fn on_an_http2_connection_nobody_waits_for_a_slow_answer_nor_falls_with_a_broken_one() {
-    let mut server = start(Limits { header_timeout: SOON, request_timeout: SOON, ..LIMITS }).await;
+    let mut server = start(LIMITS).await;
     let mut client = http2(&server).await;
     let mut slow = client.clone();
     let slow = async { http2_get(&mut slow, "/slow").await };
@@ -271,7 +233,7 @@ async fn on_an_http2_connection_nobody_waits_for_a_slow_answer_nor_falls_with_a_
 
 #[tokio::test]
 async fn an_http2_request_in_flight_ends_before_the_server_does() {
-    let mut server = start(Limits { request_timeout: SOON, drain_timeout: SOON, ..LIMITS }).await;
+    let mut server = start(LIMITS).await;
     let mut client = http2(&server).await;
     let slow = async { http2_get(&mut client, "/slow").await };
     let stop = async {

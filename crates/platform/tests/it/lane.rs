@@ -1,27 +1,15 @@
 //! A lane before the router: what it answers, what it leaves alone, and how the two share a connection.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{Router, body::Bytes, routing::get, routing::post};
 use platform::{
     http_server::{Lane, Limits, Plain, Reply, serve_with_lane, with_limits},
     shutdown::Tasks,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Notify,
-    time::timeout,
-};
+use tokio::{net::TcpListener, sync::Notify};
 
-const SOON: Duration = Duration::from_secs(10);
-const LIMITS: Limits = Limits {
-    max_connections: 64,
-    header_timeout: Duration::from_millis(300),
-    request_timeout: Duration::from_millis(600),
-    max_body: 1024,
-    drain_timeout: Duration::from_millis(500),
-};
+use crate::client::{BRIEF, Client, LIMITS, SOON};
 
 /// Answers `/ask` with who answered it. It leaves `no` to the router, panics at `panic`, and at `wait` waits.
 #[derive(Clone, Default)]
@@ -68,44 +56,6 @@ async fn start(limits: Limits) -> Server {
     Server { addr, tasks, lane }
 }
 
-/// A connection and what came over it so far.
-struct Client(TcpStream);
-
-impl Client {
-    async fn open(server: &Server) -> Client {
-        Client(TcpStream::connect(server.addr).await.unwrap())
-    }
-
-    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).await.unwrap();
-    }
-
-    /// One whole answer.
-    async fn answer(&mut self) -> String {
-        let mut answer = String::new();
-        let read = async {
-            while !is_whole(&answer) {
-                answer.push(char::from(self.0.read_u8().await.expect("an answer is whole")));
-            }
-        };
-        timeout(SOON, read).await.expect("an answer comes");
-        answer
-    }
-
-    /// The rest, up to the end of the connection.
-    async fn rest(&mut self) -> String {
-        let mut rest = Vec::new();
-        drop(timeout(SOON, self.0.read_to_end(&mut rest)).await.expect("the server closes the connection"));
-        String::from_utf8_lossy(&rest).into_owned()
-    }
-}
-
-fn is_whole(answer: &str) -> bool {
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
-    let length = head.split_once("content-length: ").expect("every answer has a length").1;
-    body.len() == length.split("\r\n").next().unwrap().parse::<usize>().unwrap()
-}
-
 fn ask(body: &str) -> String {
     format!("POST /ask HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
@@ -113,7 +63,7 @@ fn ask(body: &str) -> String {
 #[tokio::test]
 async fn what_comes_whole_is_answered_in_the_lane_and_the_rest_by_the_router_on_the_same_connection() {
     let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
+    let mut client = Client::open(server.addr).await;
     for body in ["a", "b"] {
         client.send(ask(body)).await;
         assert!(client.answer().await.ends_with(&format!("\r\n\r\nlane:{body}")));
@@ -127,12 +77,12 @@ async fn what_comes_whole_is_answered_in_the_lane_and_the_rest_by_the_router_on_
 #[tokio::test]
 async fn what_the_lane_leaves_and_what_comes_in_pieces_is_the_routers() {
     let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
+    let mut client = Client::open(server.addr).await;
     client.send(ask("no")).await;
     assert!(client.answer().await.ends_with("route:no"));
     let request = ask("pieces");
     for place in 1..request.len() {
-        let mut client = Client::open(&server).await;
+        let mut client = Client::open(server.addr).await;
         client.send(ask("first")).await;
         assert!(client.answer().await.ends_with("lane:first"));
         let (start, end) = request.split_at(place);
@@ -148,7 +98,7 @@ async fn what_the_lane_leaves_and_what_comes_in_pieces_is_the_routers() {
 #[tokio::test]
 async fn requests_that_come_together_are_answered_in_their_order() {
     let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
+    let mut client = Client::open(server.addr).await;
     let other = "GET /other HTTP/1.1\r\nhost: x\r\n\r\n".to_owned();
     client.send([ask("1"), ask("2"), other, ask("3")].concat()).await;
     for end in ["lane:1", "lane:2", "other", "route:3"] {
@@ -158,7 +108,7 @@ async fn requests_that_come_together_are_answered_in_their_order() {
 
 #[tokio::test]
 async fn a_request_that_could_be_read_in_two_ways_never_enters_the_lane() {
-    let server = start(LIMITS).await;
+    let server = start(BRIEF).await;
     for (headers, refused) in [
         ("content-length: 1\r\ncontent-length: 2", true),
         ("content-length: 1\r\ncontent-length: 1", false),
@@ -173,7 +123,7 @@ async fn a_request_that_could_be_read_in_two_ways_never_enters_the_lane() {
         ("transfer-encoding: chunked\r\ncontent-length: 1", false),
         ("content-length: 1\r\ntransfer-encoding: xchunked", true),
     ] {
-        let mut client = Client::open(&server).await;
+        let mut client = Client::open(server.addr).await;
         client.send(format!("POST /ask HTTP/1.1\r\nhost: x\r\n{headers}\r\n\r\n0\r\n\r\n{}", ask("smuggled"))).await;
         let all = client.rest().await;
         assert!(!all.contains("lane:"), "{headers}: {all}");
@@ -183,10 +133,10 @@ async fn a_request_that_could_be_read_in_two_ways_never_enters_the_lane() {
 
 #[tokio::test]
 async fn a_connection_that_says_nothing_is_closed_before_and_after_its_first_answer() {
-    let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
+    let server = start(BRIEF).await;
+    let mut client = Client::open(server.addr).await;
     assert_eq!(client.rest().await, "");
-    let mut client = Client::open(&server).await;
+    let mut client = Client::open(server.addr).await;
     client.send(ask("a")).await;
     assert!(client.answer().await.ends_with("lane:a"));
     assert_eq!(client.rest().await, "");
@@ -194,24 +144,14 @@ async fn a_connection_that_says_nothing_is_closed_before_and_after_its_first_ans
 
 #[tokio::test]
 async fn a_head_that_drips_has_no_more_time_because_it_began_in_the_lane() {
-    let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let drip = async {
-        for byte in ask("a").bytes().cycle() {
-            tick.tick().await;
-            if client.0.write_all(&[byte]).await.is_err() {
-                return;
-            }
-        }
-    };
-    timeout(SOON, drip).await.expect("the server hangs up on a dripping head");
+    let server = start(BRIEF).await;
+    Client::open(server.addr).await.drip(ask("a").as_bytes()).await;
 }
 
 #[tokio::test]
 async fn a_panic_and_a_decision_that_is_too_late_are_answered_as_everywhere() {
-    let server = start(LIMITS).await;
-    let mut client = Client::open(&server).await;
+    let server = start(Limits { request_timeout: BRIEF.request_timeout, ..LIMITS }).await;
+    let mut client = Client::open(server.addr).await;
     client.send(ask("panic")).await;
     let answer = client.answer().await;
     assert!(answer.starts_with("HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/problem+json"));
@@ -225,8 +165,8 @@ async fn a_panic_and_a_decision_that_is_too_late_are_answered_as_everywhere() {
 
 #[tokio::test]
 async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_says_that_it_is_the_last() {
-    let server = start(Limits { header_timeout: SOON, request_timeout: SOON, ..LIMITS }).await;
-    let (mut idle, mut busy) = (Client::open(&server).await, Client::open(&server).await);
+    let server = start(LIMITS).await;
+    let (mut idle, mut busy) = (Client::open(server.addr).await, Client::open(server.addr).await);
     idle.send(ask("a")).await;
     idle.answer().await;
     busy.send(ask("wait")).await;
@@ -246,7 +186,7 @@ async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_says_that_it_
 #[tokio::test]
 async fn http2_passes_the_lane_by() {
     let server = start(LIMITS).await;
-    let io = hyper_util::rt::TokioIo::new(Client::open(&server).await.0);
+    let io = hyper_util::rt::TokioIo::new(Client::open(server.addr).await.0);
     let handshake = hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io);
     let (mut client, connection) = handshake.await.unwrap();
     let tasks = Tasks::new();

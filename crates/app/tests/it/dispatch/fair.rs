@@ -179,7 +179,7 @@ fn five_hundred_destinations_that_hang_hold_no_transaction_and_no_connection() {
         healthy.received_blocking(sent, LATER);
         oldest = oldest.max(oldest_transaction(&postgres));
     }
-    let waits = |bucket: &str| tidegate.metric(&format!("tidegate_database_pool_wait_seconds_{bucket}"));
+    let waits = |bucket: &str| tidegate.metric(&format!("tidegate_database_pool_wait_seconds_{bucket}")).unwrap();
     let (all, quick) = (waits("count"), waits(r#"bucket{le="0.05"}"#));
     println!("oldest transaction {oldest:?}; {quick} of {all} waits for a connection took at most 50 ms");
     assert!(oldest <= OLDEST, "{oldest:?}");

@@ -10,7 +10,7 @@ use testkit::{
 };
 
 use super::{LATER, LEASE, attempts, replica, send, subscribe, wait_for_status, wait_for_subscriptions};
-use crate::support::{Backend, Call, Setup};
+use crate::support::{Backend, Setup};
 
 #[test]
 fn a_worker_that_was_stopped_past_its_lease_changes_nothing() {
@@ -33,8 +33,8 @@ fn a_worker_that_was_stopped_past_its_lease_changes_nothing() {
 
     zombie.signal("CONT");
     // Its call has hung for longer than its time, so it fails at once and is written down, in vain.
-    let fenced = |text: &str| text.lines().any(|line| line == "tidegate_outcomes_fenced_total 1");
-    testkit::wait_until(LATER, "the late outcome", || fenced(&Call::get("/metrics").to(zombie.ops_addr()).body));
+    let fenced = || zombie.metric("tidegate_outcomes_fenced_total");
+    testkit::wait_until(LATER, "the late outcome", || fenced() == Some(1.0));
     let after = wait_for_status(heir.addr(), "once", "delivered");
     assert_eq!((&after["attempts"], &after["updated_at"]), (&json!(1), &delivered["updated_at"]));
     assert_eq!(attempts(heir.addr(), &after).len(), 1);

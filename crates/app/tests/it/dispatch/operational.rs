@@ -104,8 +104,7 @@ fn a_circuit_that_opens_and_closes_is_told_of_once(backend: &Backend) {
     wait_until(LATER, "the circuit to open", || told(&receiver, "/named").len() == 1);
     let body = &told(&receiver, "/named")[0];
     assert_eq!((&body["type"], &body["data"]["reason"]), (&json!("circuit.opened"), &json!("consecutive_failures")));
-    let open = "tidegate_circuits{state=\"open\"} 1";
-    wait_until(LATER, "the gauge", || Call::get("/metrics").to(tidegate.ops_addr()).body.contains(open));
+    wait_until(LATER, "the gauge", || tidegate.metric("tidegate_circuits{state=\"open\"}") == Some(1.0));
     receiver.set_path("/bad", Behaviour::default());
     wait_until(LATER, "the circuit to close", || told(&receiver, "/named").len() == 2);
     wait_until_ended(addr);
@@ -128,9 +127,10 @@ fn two_replicas_tell_of_one_opening() {
             send(tidegate.addr(), json!({"type": "order.created", "data": {}}));
         }
     }
-    let refused = |text: &str| text.contains("tidegate_gate_refusals_total{by=\"circuit\"}");
     for tidegate in &fleet {
-        wait_until(LATER, "its circuit to open", || refused(&Call::get("/metrics").to(tidegate.ops_addr()).body));
+        wait_until(LATER, "its circuit to open", || {
+            tidegate.metric("tidegate_gate_refusals_total{by=\"circuit\"}").is_some()
+        });
     }
     wait_until(LATER, "it to be told", || !told(&receiver, "/named").is_empty());
     let events = Call::get("/v1/events?type=circuit.opened").to(fleet[1].addr()).expect(200);

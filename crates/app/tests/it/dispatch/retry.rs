@@ -45,12 +45,7 @@ fn a_deferral_spends_no_attempt(backend: &Backend) {
     subscribe(addr, &receiver.url("/"), json!({"rate_limit": LIMIT}));
     let begun = Instant::now();
     send_all(addr, (0..EVENTS).map(|number| json!({"id": format!("e{number}"), "type": "a.b", "data": {}})));
-    let lag = || {
-        let metrics = Call::get("/metrics").to(tidegate.ops_addr()).body;
-        let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_delivery_lag_seconds "));
-        line.map_or(0.0, |value| value.parse::<f64>().unwrap())
-    };
-    wait_until(LATER, "the lag of what is put off", || lag() > 1.0);
+    wait_until(LATER, "the lag of what is put off", || tidegate.metric("tidegate_delivery_lag_seconds") > Some(1.0));
     receiver.received_blocking(EVENTS, LATER);
     let took = begun.elapsed();
     wait_until_ended(addr);

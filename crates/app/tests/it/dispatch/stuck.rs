@@ -7,16 +7,10 @@ use serde_json::json;
 use testkit::{need, receiver::Receiver, wait_until};
 
 use super::{deliveries, event_id, replica, send_all, subscribe};
-use crate::support::{Backend, Call, Tidegate, each_backend};
+use crate::support::{Backend, Call, each_backend};
 
 each_backend! {
     a_thousand_deferrals_spend_no_attempt_and_are_seen
-}
-
-fn metric(tidegate: &Tidegate, name: &str) -> Option<f64> {
-    let metrics = Call::get("/metrics").to(tidegate.ops_addr()).body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
-    line.map(|value| value.parse().unwrap())
 }
 
 #[test]
@@ -48,7 +42,7 @@ fn leases_that_are_expired_missing_or_too_long_come_back_behind_ten_thousand_oth
     println!("{STUCK} came back within {:?}", begun.elapsed());
     wait_until(Duration::from_secs(60), "all to be delivered", || deliveries(addr, "&status=delivered").len() == STUCK);
     assert_eq!((receiver.distinct(), receiver.count()), (STUCK, STUCK));
-    assert_eq!(metric(&tidegate, "tidegate_deliveries_rescued_total"), Some(20.0), "expired leases need no rescue");
+    assert_eq!(tidegate.metric("tidegate_deliveries_rescued_total"), Some(20.0), "expired leases need no rescue");
     let held =
         postgres.sql("SELECT count(*) FROM deliveries WHERE lease_owner = 'elsewhere' AND status = 'processing'");
     assert_eq!(held[0][0].as_deref(), Some("10000"));
@@ -62,8 +56,9 @@ fn a_thousand_deferrals_spend_no_attempt_and_are_seen(backend: &Backend) {
     subscribe(addr, &receiver.url("/"), json!({"rate_limit": 1}));
     let begun = Instant::now();
     send_all(addr, (0..EVENTS).map(|n| json!({"id": event_id(n), "type": "a.b", "data": n})));
-    let lag = || metric(&tidegate, "tidegate_delivery_lag_seconds").unwrap_or(0.0);
-    wait_until(Duration::from_secs(60), "the lag of what is put off", || lag() > 5.0);
+    wait_until(Duration::from_secs(60), "the lag of what is put off", || {
+        tidegate.metric("tidegate_delivery_lag_seconds") > Some(5.0)
+    });
     let all = deliveries(addr, "");
     let allowed = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     let attempted = all.iter().filter(|one| one["attempts"] != 0).count();
@@ -71,7 +66,7 @@ fn a_thousand_deferrals_spend_no_attempt_and_are_seen(backend: &Backend) {
     assert!(all.iter().all(|one| one["attempts"].as_u64() <= Some(1)), "no attempt was spent by being put off");
     let deferred = all.iter().filter(|one| one["deferrals"].as_u64() > Some(0) && one["attempts"] == 0).count();
     assert!(deferred > EVENTS / 2, "{deferred} of {EVENTS} were put off");
-    let throttled = || metric(&tidegate, "tidegate_deliveries_total{result=\"throttled\"}");
+    let throttled = || tidegate.metric("tidegate_deliveries_total{result=\"throttled\"}");
     wait_until(Duration::from_secs(60), "all of them to be counted", || throttled() >= Some(deferred as f64));
     assert_eq!(all.len(), EVENTS);
 }
@@ -102,7 +97,7 @@ fn every_metric_of_dispatch_is_exported_and_explained() {
         "tidegate_circuits{state=\"open\"}",
         "tidegate_circuits{state=\"closed\"}",
     ] {
-        wait_until(Duration::from_secs(60), format!("{name} to be exported"), || metric(&tidegate, name).is_some());
+        wait_until(Duration::from_secs(60), format!("{name} to be exported"), || tidegate.metric(name).is_some());
         let family = name.split('{').next().unwrap().trim_end_matches("_count");
         assert!(docs.contains(family), "{family} is not in docs/dispatch.md");
     }

@@ -82,7 +82,7 @@ fn fleet(redis_url: &str, prefix: &str) -> [Tidegate; 3] {
     let mut replicas = [(); 3].map(|()| replica(redis_url, prefix).spawn());
     replicas.iter_mut().for_each(Tidegate::wait_until_ready);
     for replica in &replicas {
-        wait_until(SOON, "the replica to know the others", || replica.metric("redis_replicas") == 3.0);
+        wait_until(SOON, "the replica to know the others", || replica.metric("redis_replicas") == Some(3.0));
     }
     replicas
 }

@@ -36,8 +36,7 @@ fn follows(tidegate: &Tidegate, limits: [u64; 3], change: impl Fn(u64)) {
 }
 
 fn refused(tidegate: &Tidegate, setting: &str) -> bool {
-    let metrics = crate::support::Call::get("/metrics").to(tidegate.ops_addr()).body;
-    metrics.contains(&format!("tidegate_limits_rules_refused{{setting=\"{setting}\"}} 1"))
+    tidegate.metric(&format!("tidegate_limits_rules_refused{{setting=\"{setting}\"}}")) == Some(1.0)
 }
 
 #[test]

@@ -177,11 +177,14 @@ impl Tidegate {
         Call::get(path).to(self.addr())
     }
 
-    /// A gauge or counter without labels; 0 before it is first set.
-    pub(crate) fn metric(&self, name: &str) -> f64 {
+    /// A gauge or counter; without its labels, the sum over all of them. `None` before it is first set.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let page = Call::get("/metrics").to(self.ops_addr()).body;
-        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.map_or(0.0, |value| value.parse().unwrap())
+        let value = |line: &str| -> Option<f64> {
+            let rest = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']))?;
+            rest.rsplit(' ').next()?.parse().ok()
+        };
+        page.lines().filter_map(value).reduce(|sum, value| sum + value)
     }
 
     pub(crate) fn wait_until_ready(&mut self) {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 use testkit::{need, proxy::Faults, receiver::Receiver, wait::try_wait_until, wait_until};
 
-use super::{Own, assert_nothing_lost, event, metric};
+use super::{Own, assert_nothing_lost, event};
 use crate::{
     dispatch::{LATER, event_id, say, subscribe, wait_until_ended},
     support::{Call, Tidegate, size},
@@ -168,7 +168,7 @@ fn the_database_stands_in_for_a_kafka_that_is_away() {
     assert_eq!((&answer["accepted"], &answer["results"][0]["queued_in"]), (&json!(10), &json!("database")));
     wait_until(LATER, "their deliveries", || receiver.distinct() >= 19);
     assert_eq!(Call::get("/health/ready").to(addr).expect(200)["status"], "degraded");
-    assert!(metric(&tidegate, "tidegate_events_queued_in_database_total") >= 19.0);
+    assert!(tidegate.metric("tidegate_events_queued_in_database_total") >= Some(19.0));
     own.broker.restart();
     wait_until(LATER, "events to go through Kafka again", || {
         Call::get("/health/ready").to(addr).json()["status"] == "ready"

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{Load, assert_nothing_lost, member, metric, wait_until_shared, ways};
+use super::{Load, assert_nothing_lost, member, wait_until_shared, ways};
 use crate::{
     dispatch::{LATER, send_all, subscribe},
     support::{Backend, Tidegate, size},
@@ -27,14 +27,13 @@ fn storm(backend: &Backend, protocol: &str, rounds: usize) -> (usize, usize) {
         let _load = load.begin(scope, door.addr());
         for _ in 0..rounds {
             let guest = setup("worker").start();
-            let held = |worker: &Tidegate| metric(worker, "tidegate_kafka_partitions ");
-            wait_until(LATER, "the guest to get partitions", || held(&guest) > 0.0);
+            wait_until(LATER, "the guest to get partitions", || guest.metric("tidegate_kafka_partitions") > Some(0.0));
             guest.stop().succeeded();
         }
     });
     let twice = assert_nothing_lost(door.addr(), &receiver, load.sent());
     assert!(twice * 100 <= load.sent(), "{twice} of {} twice", load.sent());
-    assert!(metric(&steady, "tidegate_kafka_rebalances_total") >= rounds as f64);
+    assert!(steady.metric("tidegate_kafka_rebalances_total") >= Some(rounds as f64));
     (load.sent(), twice)
 }
 
@@ -62,20 +61,20 @@ fn a_named_worker_that_restarts_gets_its_partitions_back_without_a_rebalance() {
     let mut workers = vec![worker(), worker(), worker()];
     wait_until_shared(&workers.iter().collect::<Vec<_>>());
     let load = Load::new(10, 20);
-    let changes = |worker: &Tidegate| metric(worker, "tidegate_kafka_rebalances_total");
+    let changes = |worker: &Tidegate| worker.metric("tidegate_kafka_rebalances_total");
     thread::scope(|scope| {
         let _load = load.begin(scope, door.addr());
         for turn in 0..5 {
             let seen = receiver.count();
             let leaver = workers.remove(0);
-            let before: Vec<f64> = workers.iter().map(changes).collect();
+            let before: Vec<Option<f64>> = workers.iter().map(changes).collect();
             // Each of the three in an orderly way, then two by force.
             let (is_orderly, begun) = (turn < 3, Instant::now());
             let again = if is_orderly { leaver.stop().succeeded().again() } else { leaver.kill() };
             workers.push(again.start());
             let away = begun.elapsed();
             wait_until_shared(&workers.iter().collect::<Vec<_>>());
-            let after: Vec<f64> = workers[..2].iter().map(changes).collect();
+            let after: Vec<Option<f64>> = workers[..2].iter().map(changes).collect();
             assert_eq!(before, after, "a rebalance after restart {turn}");
             let back = receiver.count();
             wait_until(Duration::from_secs(30), "deliveries", || receiver.count() >= back + 50);

@@ -39,17 +39,9 @@ fn member(backend: &Backend, roles: &str) -> Setup {
     replica(backend).env("TIDEGATE__SERVER__ROLES", roles)
 }
 
-/// A number from a process's metrics; 0 where there is none yet.
-fn metric(tidegate: &Tidegate, name: &str) -> f64 {
-    let text = Call::get("/metrics").to(tidegate.ops_addr()).body;
-    let value =
-        |line: &str| line.strip_prefix(name).and_then(|rest| rest.split_whitespace().last()?.parse::<f64>().ok());
-    text.lines().filter_map(value).sum()
-}
-
 /// Waits until these workers share all partitions of the topic evenly: while one has more than its share, some still move.
 fn wait_until_shared(workers: &[&Tidegate]) {
-    let held = |worker: &&Tidegate| metric(worker, "tidegate_kafka_partitions ");
+    let held = |worker: &&Tidegate| worker.metric("tidegate_kafka_partitions").unwrap_or(0.0);
     let share = 6.0 / workers.len() as f64;
     wait_until(LATER, "the partitions to be shared", || {
         let held: Vec<f64> = workers.iter().map(held).collect();

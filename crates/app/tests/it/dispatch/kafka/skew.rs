@@ -13,7 +13,7 @@ use testkit::{
 use super::{assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
     dispatch::{LATER, LEASE, attempts, event_id, replica, send, subscribe, wait_for_status},
-    support::{Backend, Call, Setup, size},
+    support::{Backend, Setup, size},
 };
 
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -32,8 +32,7 @@ fn a_worker_stopped_past_its_lease_changes_nothing_on_kafka() {
     let heir = member(&backend, "worker").start();
     let delivered = wait_for_status(door.addr(), "once", "delivered");
     zombie.signal("CONT");
-    let fenced = |text: &str| text.lines().any(|line| line == "tidegate_outcomes_fenced_total 1");
-    wait_until(LATER, "the late outcome", || fenced(&Call::get("/metrics").to(zombie.ops_addr()).body));
+    wait_until(LATER, "the late outcome", || zombie.metric("tidegate_outcomes_fenced_total") == Some(1.0));
     let after = wait_for_status(door.addr(), "once", "delivered");
     assert_eq!((&after["attempts"], &after["updated_at"]), (&json!(1), &delivered["updated_at"]));
     assert_eq!((attempts(door.addr(), &after).len(), receiver.count()), (1, 2));

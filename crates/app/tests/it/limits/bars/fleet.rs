@@ -113,7 +113,9 @@ impl Fleet {
         fleet.replicas.iter_mut().for_each(Tidegate::wait_until_ready);
         for replica in &fleet.replicas {
             // Shares are right once all have heard of all.
-            wait_until(LATER, "the replica to know the others", || replica.metric("redis_replicas") == REPLICAS as f64);
+            wait_until(LATER, "the replica to know the others", || {
+                replica.metric("redis_replicas") == Some(REPLICAS as f64)
+            });
             wait_until(LATER, "Redis to decide", || {
                 !ask(&mut connect(replica.addr()), &["warm-up".to_owned()])[0].is_degraded
             });
@@ -154,7 +156,7 @@ impl Fleet {
     }
 
     pub(super) fn wait_until_redis_decides(&self, pace: &Pace) {
-        let is_shared = |replica: &Tidegate| replica.metric("redis_fallback_active") == 0.0;
+        let is_shared = |replica: &Tidegate| replica.metric("redis_fallback_active").is_none_or(|active| active == 0.0);
         wait_until(LATER, "Redis to decide again", || self.replicas.iter().all(is_shared));
         // Traffic returns over a ramp.
         pace.pass(RAMP);
