@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A server that is stopped by a signal accepts and says nothing: no question waits longer than this.
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {

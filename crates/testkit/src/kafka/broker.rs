@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Java starts slowly where cores are few and busy.
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_mins(4);
 
 #[derive(Debug)]
 pub struct Broker {

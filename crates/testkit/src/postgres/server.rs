@@ -12,7 +12,7 @@ use crate::{
     process::{Plan, Process},
 };
 
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
 pub struct Server {

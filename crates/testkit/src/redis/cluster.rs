@@ -10,7 +10,7 @@ use crate::{Server as Kind, Unavailable, ledger, resp::Reply, wait_until};
 
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
-const AGREED: Duration = Duration::from_secs(30);
+const AGREED: Duration = Duration::from_secs(90);
 /// Short, so that a failover takes seconds; not so short that a busy machine looks like a dead node.
 const ARGS: [&str; 8] = [
     "--cluster-enabled",

@@ -7,7 +7,7 @@ use crate::{Server as Kind, Unavailable, ledger, resp::Reply, wait::try_wait_unt
 
 const NAME: &str = "main";
 const SENTINELS: usize = 3;
-const AGREED: Duration = Duration::from_secs(30);
+const AGREED: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
 pub struct Sentinel {

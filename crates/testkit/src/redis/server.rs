@@ -9,7 +9,7 @@ use crate::{
     resp::{self, Reply},
 };
 
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub struct Server {

@@ -27,6 +27,8 @@ pub(crate) const ADMIN_KEY: &str = "an-admin-key-that-is-only-for-tests-01234567
 pub(crate) const MASTER_KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// For everything that happens in milliseconds, on a machine that is busy with other tests.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// For a start with migrations and three servers to connect to, beside other tests that start their own.
+const STARTED: Duration = Duration::from_mins(1);
 
 /// `short` in `make test`, `long` in `make soak`.
 pub(crate) fn size(short: usize, long: usize) -> usize {
@@ -188,7 +190,7 @@ impl Tidegate {
     }
 
     pub(crate) fn wait_until_ready(&mut self) {
-        let ended = try_wait_until(SOON, "tidegate to be ready", || {
+        let ended = try_wait_until(STARTED, "tidegate to be ready", || {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Some(status));
             }
