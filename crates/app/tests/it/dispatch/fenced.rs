@@ -1,44 +1,64 @@
 //! Bar 10: a worker that was stopped past its lease finds that another has done its work, and changes nothing. And on
 //! SQLite there is no second worker.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::{
     need,
     receiver::{Answer, Behaviour, Receiver},
+    wait_until,
 };
 
 use super::{LATER, LEASE, attempts, replica, send, subscribe, wait_for_status, wait_for_subscriptions};
-use crate::support::{Backend, Setup};
+use crate::support::{Backend, Setup, Tidegate};
 
-#[test]
-fn a_worker_that_was_stopped_past_its_lease_changes_nothing() {
-    let backend = Backend::Postgres(need!(testkit::postgres()));
-    let receiver = Receiver::start();
-    let (zombie, heir) = (replica(&backend).start(), replica(&backend).start());
+/// A worker that is stopped in the middle of a call that hangs for longer than its time, and another worker.
+fn stopped_in_a_call(receiver: &Receiver, backend: &Backend) -> [Tidegate; 2] {
+    let [zombie, heir] = [replica(backend).start(), replica(backend).start()];
     subscribe(zombie.addr(), &receiver.url("/"), json!({"timeout": "4s"}));
     wait_for_subscriptions(heir.addr(), 1);
-
     receiver.set(Answer::Hang);
     send(zombie.addr(), json!({"id": "once", "type": "a.b", "data": {}}));
     receiver.received_blocking(1, LATER);
-    let stopped = Instant::now();
     zombie.signal("STOP");
+    [zombie, heir]
+}
+
+/// Lets it go on: its call fails at once and is written down, in vain.
+fn wait_for_its_outcome(zombie: &Tidegate) {
+    zombie.signal("CONT");
+    wait_until(LATER, "the late outcome", || zombie.metric("tidegate_outcomes_fenced_total") == Some(1.0));
+}
+
+#[test]
+fn a_worker_that_was_stopped_past_its_lease_changes_nothing() {
+    let receiver = Receiver::start();
+    let [zombie, heir] = stopped_in_a_call(&receiver, &Backend::Postgres(need!(testkit::postgres())));
+    let stopped = Instant::now();
     receiver.set(Behaviour::default());
     let delivered = wait_for_status(heir.addr(), "once", "delivered");
     let took = stopped.elapsed();
     println!("delivered by the other {took:?} after the stop, lease {LEASE:?}");
     assert!(took < LEASE * 3, "{took:?}");
-
-    zombie.signal("CONT");
-    // Its call has hung for longer than its time, so it fails at once and is written down, in vain.
-    let fenced = || zombie.metric("tidegate_outcomes_fenced_total");
-    testkit::wait_until(LATER, "the late outcome", || fenced() == Some(1.0));
+    wait_for_its_outcome(&zombie);
     let after = wait_for_status(heir.addr(), "once", "delivered");
     assert_eq!((&after["attempts"], &after["updated_at"]), (&json!(1), &delivered["updated_at"]));
     assert_eq!(attempts(heir.addr(), &after).len(), 1);
     assert_eq!(receiver.count(), 2);
+}
+
+/// The status alone would not tell the two apart: the row is being delivered, by another.
+#[test]
+fn a_worker_that_was_stopped_past_its_lease_ends_no_call_of_whoever_took_over() {
+    let receiver = Receiver::start();
+    let [zombie, heir] = stopped_in_a_call(&receiver, &Backend::Postgres(need!(testkit::postgres())));
+    receiver.set(Behaviour { delay: Duration::from_secs(3), ..Behaviour::default() });
+    receiver.received_blocking(2, LATER);
+    wait_for_its_outcome(&zombie);
+    let delivered = wait_for_status(heir.addr(), "once", "delivered");
+    assert_eq!((&delivered["attempts"], attempts(heir.addr(), &delivered).len()), (&json!(1), 1));
+    assert_eq!((heir.metric("tidegate_outcomes_fenced_total"), receiver.count()), (Some(0.0), 2));
 }
 
 #[test]
