@@ -1,8 +1,9 @@
 //! Concurrent calls of one script become one `EVALSHA`, without a timer.
 //!
-//! While few batches are under way a call is sent at once and alone. Otherwise it waits, and whatever has gathered when a
-//! batch comes back goes out together. The calls of a batch run in the order they came, on one server time. A caller
-//! that stopped waiting is left out: what was not sent is never charged. On a cluster a batch is split by hash tag.
+//! While no batch is under way a call is sent at once and alone. Otherwise it waits, and whatever has gathered when a batch
+//! comes back, or is worth a batch of its own, goes out together. The calls of a batch run in the order they came, on one
+//! server time. A caller that stopped waiting is left out: what was not sent is never charged. On a cluster a batch is
+//! split by hash tag.
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ use crate::tasks::Tasks;
 
 /// Batches under way at a time. Two keep the server busy while a reply is being read.
 const MOST_IN_FLIGHT: usize = 2;
+/// Calls that leave beside a batch under way. Fewer wait for it: the smaller a batch, the more each of its calls costs.
+const WORTH_ANOTHER: usize = 16;
 /// Calls in one batch: few enough that no other client of the server waits long.
 const MOST_CALLS: usize = 128;
 /// Beyond this a caller is told at once instead of waiting in vain.
@@ -95,9 +98,9 @@ impl Batch {
 }
 
 impl Inner {
-    fn take_turn(&self, call: Call) -> Result<Turn, Error> {
+    fn take_turn(self: &Arc<Inner>, call: Call) -> Result<Turn, Error> {
         let mut lane = self.lane.lock();
-        if lane.in_flight < MOST_IN_FLIGHT && lane.waiting.is_empty() {
+        if lane.in_flight == 0 {
             lane.in_flight += 1;
             return Ok(Turn::Now(call));
         }
@@ -106,6 +109,12 @@ impl Inner {
         }
         let (reply, receiver) = oneshot::channel();
         lane.waiting.push_back(Waiting { call, reply });
+        if lane.in_flight < MOST_IN_FLIGHT && lane.waiting.len() >= WORTH_ANOTHER {
+            lane.in_flight += 1;
+            drop(lane);
+            // Nothing is under way in it yet, so it ends and the next one leaves.
+            drop(Flight(self.clone()));
+        }
         Ok(Turn::Wait(receiver))
     }
 

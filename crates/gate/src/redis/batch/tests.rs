@@ -65,7 +65,7 @@ async fn a_caller_that_left_before_its_call_was_sent_is_not_charged() {
     let server = testkit::need!(testkit::redis());
     let backend = backend(&server);
     let batch = batch(&backend);
-    // The connection is not there yet, so the first two calls are under way and the others wait.
+    // The connection is not there yet, so the first call is under way and the others wait.
     let mut calls: Vec<_> = (0..10).map(|_| Box::pin(batch.call(add(server.prefix(), 1)))).collect();
     for call in &mut calls {
         assert!(call.now_or_never().is_none());
@@ -74,6 +74,6 @@ async fn a_caller_that_left_before_its_call_was_sent_is_not_charged() {
     drop(calls);
     join_all(stayed).await;
     let last = batch.call(add(server.prefix(), 1)).await.unwrap();
-    // The two that were on their way may have arrived; the three that only waited have not.
-    assert!(matches!(last, Value::Int(6..=8)), "{last:?}");
+    // The one that was on its way may have arrived; the four that only waited have not.
+    assert!(matches!(last, Value::Int(6..=7)), "{last:?}");
 }
