@@ -135,7 +135,7 @@ async fn start_dispatch(
     let parts = Parts {
         database: database.clone(),
         vault,
-        gate: Gate::new(shared),
+        gate: Gate::new(&shared.patient(dispatch::guard::PATIENCE)),
         client: HttpClient::new(client),
         allow_private: is_dev,
         kafka: config.kafka.clone(),

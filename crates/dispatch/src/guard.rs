@@ -14,6 +14,9 @@ use crate::error::Error;
 /// A caller that dies gives its place back after this long; a living one renews it.
 const PERMIT_LEASE: Duration = Duration::from_secs(10);
 
+/// How long a delivery waits for Redis at least: nobody waits for the answer, and deciding alone costs exactness.
+pub const PATIENCE: Duration = Duration::from_millis(500);
+
 /// What the gate needs to decide about one subscription.
 #[derive(Clone)]
 pub struct Guarded {

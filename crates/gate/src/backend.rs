@@ -3,6 +3,7 @@
 //! Every primitive is made from a backend and shares its connection, its trust in Redis and its clock.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::fallback::{self, Fallback};
 use crate::redis::{self, Redis};
@@ -45,6 +46,12 @@ impl Backend {
         let fallback = Fallback::new(fallback);
         fallback.keep_up(shared.clone(), &tasks);
         Ok(Backend { shared: Some(shared), fallback, clock, tasks })
+    }
+
+    /// The same connection and the same trust, for callers who rather wait this long for Redis than decide alone.
+    #[must_use]
+    pub fn patient(&self, at_least: Duration) -> Backend {
+        Backend { fallback: self.fallback.patient(at_least), ..self.clone() }
     }
 
     /// The trust in Redis: whether this process decides alone, and how many replicas there are.

@@ -64,6 +64,8 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub struct Fallback {
     inner: Arc<Inner>,
+    /// How long the callers of this handle wait.
+    deadline: Duration,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Fallback {
         let (replicas, heard) = (AtomicU32::new(fewest), Mutex::new(Replicas::new(fewest)));
         let (is_trusted_fully, is_local) = (AtomicBool::new(true), AtomicBool::new(false));
         Fallback {
+            deadline: config.deadline,
             inner: Arc::new(Inner {
                 config,
                 trust: Mutex::default(),
@@ -118,7 +121,7 @@ impl Fallback {
         }
         let started_us = Clock::System.now_us();
         // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
-        let result = tokio::time::timeout(self.inner.config.deadline, Box::pin(call)).await;
+        let result = tokio::time::timeout(self.deadline, Box::pin(call)).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
             Ok(Ok(_)) => Status::Ok,
@@ -132,7 +135,7 @@ impl Fallback {
                 return Some(value);
             }
             Ok(Err(error)) => self.failed(now_us, &error),
-            Err(_) => self.failed(now_us, &Error::Deadline(self.inner.config.deadline)),
+            Err(_) => self.failed(now_us, &Error::Deadline(self.deadline)),
         }
         metrics::counter!(FALLBACK_DECISIONS).increment(1);
         None
@@ -165,7 +168,12 @@ impl Fallback {
 
     /// The longest a caller waits for Redis.
     pub fn deadline(&self) -> Duration {
-        self.inner.config.deadline
+        self.deadline
+    }
+
+    /// The same trust, for callers who wait at least this long.
+    pub(crate) fn patient(&self, at_least: Duration) -> Fallback {
+        Fallback { inner: self.inner.clone(), deadline: self.deadline.max(at_least) }
     }
 
     pub(crate) fn set_replicas(&self, replicas: u32) {

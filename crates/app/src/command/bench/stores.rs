@@ -29,9 +29,6 @@ impl Stores {
         let mut variables = vec![("DATABASE_URL", url.to_string())];
         if let Some(redis) = layers.text("redis.url") {
             variables.extend([("REDIS_URL", redis), ("TIDEGATE__REDIS__PREFIX", format!("{name}:"))]);
-            // Where one machine carries everything, Redis at times misses its usual deadline. A run that then decides
-            // without it does less than the run beside it.
-            variables.push(("TIDEGATE__REDIS__DEADLINE", "2s".to_owned()));
         }
         if let Some(brokers) = layers.text("kafka.brokers") {
             variables.extend([

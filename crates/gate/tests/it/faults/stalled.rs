@@ -1,14 +1,16 @@
 //! Redis is there and does not answer: stopped, slow, flapping, or without its scripts.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 use testkit::eventually;
 
 use gate::fallback;
+use gate::limiter::Limiter;
 use gate::semaphore::{Acquired, Policy, Semaphore};
 use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
-use super::{BURST, Fleet, LIMIT, REPLICAS, after, backend, now_us};
+use super::{BURST, Fleet, LIMIT, REPLICAS, after, backend, now_us, policy};
 use crate::backends::key;
 use crate::load::{Call, allowed, degraded, percentile};
 
@@ -63,6 +65,19 @@ async fn a_slow_line_costs_a_caller_the_deadline_and_no_more() {
     assert!(most <= deadline + Duration::from_millis(5), "{most:?}");
     assert!(waited <= deadline * 3 / 2, "{waited:?}");
     fleet.shutdown().await;
+}
+
+#[tokio::test]
+async fn whoever_can_wait_gets_a_late_answer_where_others_decide_alone() {
+    let server = testkit::need!(Server::start());
+    let proxy = FaultProxy::start(("127.0.0.1", server.port()));
+    let backend = backend(&format!("redis://127.0.0.1:{}/", proxy.port()), fallback::Config::default().deadline);
+    let (hasty, patient) = (Limiter::new(&backend), Limiter::new(&backend.patient(Duration::from_secs(30))));
+    assert!(!patient.check(&key("late"), &policy(), NonZeroU64::MIN).await.degraded);
+    proxy.set(Faults { latency: Duration::from_millis(100), ..Faults::default() });
+    assert!(!patient.check(&key("late"), &policy(), NonZeroU64::MIN).await.degraded);
+    assert!(hasty.check(&key("late"), &policy(), NonZeroU64::MIN).await.degraded);
+    backend.shutdown().await;
 }
 
 /// Bar 27, 12 s instead of 60: 200 ms up, 200 ms down. At most twelve changes a minute are two in this time, and one.
