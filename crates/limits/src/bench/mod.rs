@@ -83,10 +83,8 @@ pub enum BenchError {
     Gate(#[from] GateError),
     #[error("a limit is refused")]
     Limit(#[from] gate::Error),
-    #[error("a call failed")]
-    Grpc(#[from] tonic::Status),
-    #[error("a server could not be reached")]
-    Transport(#[from] tonic::transport::Error),
+    #[error("a call over gRPC failed")]
+    Grpc(#[from] h2::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -73,14 +73,19 @@ where
         };
         let path = request.uri().path();
         match path.split('/').nth(1).unwrap_or_default() {
+            // Boxed: the future of a decision is large, and would be moved three times on its way into the connection's task.
             RLS if path == SHOULD_RATE_LIMIT => {
                 guard.watch(request, async move |request| match unary::read(request).await {
-                    Asked::Message(headers, message) => Ok(unary::respond(served.rls.decide(&headers, message).await)),
+                    Asked::Message(headers, message) => {
+                        Ok(unary::respond(Box::pin(served.rls.decide(&headers, message)).await))
+                    }
                     Asked::Other(request) => served.rls_server.clone().call(request).await,
                 })
             }
             LIMITS if path == CHECK => guard.watch(request, async move |request| match unary::read(request).await {
-                Asked::Message(headers, message) => Ok(unary::respond(served.checks.decide(&headers, message).await)),
+                Asked::Message(headers, message) => {
+                    Ok(unary::respond(Box::pin(served.checks.decide(&headers, message)).await))
+                }
                 Asked::Other(request) => served.checks_server.clone().call(request).await,
             }),
             RLS => guard.watch(request, |request| rls_server.clone().call(request)),
