@@ -4,7 +4,7 @@ use testkit::redis::Server;
 
 use super::{
     SECOND,
-    fleet::{Algorithm, BURST, DEADLINE, Fleet, LIMIT, OFFERED},
+    fleet::{Algorithm, BURST, DEADLINE, Fleet, Keys, LIMIT, OFFERED},
     measure::{allowed, degraded, due_by_bucket, due_by_log, is_quick_machine, most_in_a_second, p99, span, steady},
     seconds,
 };
@@ -39,7 +39,7 @@ fn three_replicas_that_are_offered_just_the_limit_admit_all_of_it() {
     let offered = u32::try_from(LIMIT * 101 / 100).unwrap();
     // The burst hides a loss until it is spent.
     let first = fleet.load(OFFERED, SECOND / 2);
-    let calls = fleet.load(offered, seconds(4, 60));
+    let (calls, ()) = fleet.during(offered, Keys::SharedAlone, |pace| pace.pass(seconds(4, 60)));
     let (admitted, lasting) = (allowed(&calls), span(&calls));
     let right = (due_by_bucket(&[&first[..], &calls].concat(), 1) - allowed(&first)).min(steady(1.0, lasting));
     println!("exact: {} checks in {lasting:?}, {admitted} admitted of {right}", calls.len());
