@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 use testkit::{Unavailable, kafka, need, postgres, receiver::Receiver, redis, wait_until};
 
-use super::{Load, assert_nothing_lost};
+use super::{Load, assert_nothing_lost, send_patiently, wait_until_shared};
 use crate::{
     dispatch::{LATER, replica, subscribe},
     support::{Backend, on_topic, size},
@@ -52,6 +52,28 @@ fn a_database_that_dies_loses_nothing_and_events_are_accepted_meanwhile() {
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     let twice = assert_nothing_lost(addr, &receiver, load.sent());
     println!("{twice} of {} twice", load.sent());
+}
+
+/// Its offsets are all that the next worker knows of what it has read.
+#[test]
+fn a_worker_that_leaves_while_the_database_is_away_commits_no_record_that_is_not_written() {
+    const EVENTS: usize = 50;
+    let (server, kafka) = need!(servers());
+    let receiver = Receiver::start();
+    let setup = on_topic(replica(&Backend::Sqlite), &kafka.brokers(), kafka.topic()).env("DRAIN_TIMEOUT", "1s");
+    let tidegate = setup.env("DATABASE_URL", &server.url()).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    wait_until_shared(&[&tidegate]);
+    server.kill();
+    send_patiently(0..EVENTS, addr);
+    let in_vain = || tidegate.metric("tidegate_kafka_write_retries_total");
+    wait_until(LATER, "records to be read and not written", || in_vain() >= Some(3.0));
+    tidegate.terminate();
+    let ended = tidegate.wait(LATER);
+    server.restart();
+    let _again = ended.again().start();
+    assert_nothing_lost(addr, &receiver, EVENTS);
 }
 
 #[test]
