@@ -113,6 +113,10 @@ impl Intake {
     /// Sets memory aside for so many bytes of a request.
     pub async fn hold(&self, bytes: usize) -> Result<Memory, Error> {
         let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        // Nearly always there is some, and nothing to wait for.
+        if let Ok(held) = Arc::clone(&self.memory).try_acquire_many_owned(kib) {
+            return Ok(held);
+        }
         let held = tokio::time::timeout(PATIENCE, Arc::clone(&self.memory).acquire_many_owned(kib)).await;
         held.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)
     }

@@ -1,6 +1,9 @@
 //! `/v1/events`: take events in, look at them.
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
+
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -39,6 +42,8 @@ use crate::{
 
 /// Events of one request that are accepted together ..
 const CHUNK: usize = 500;
+/// .. if they came so soon after the first of them: a body arrives in pieces, and each chunk is a question to the database ..
+const GATHER: Duration = Duration::from_millis(2);
 /// .. and how many such chunks are on their way at a time.
 const CHUNKS: usize = ALL_CHUNKS as usize;
 const ALL_CHUNKS: u32 = 4;
@@ -153,7 +158,7 @@ async fn many(
         }
     });
     let (intake, tenant, turns) = (dispatch.intake().clone(), Arc::clone(tenant), Arc::new(Semaphore::new(CHUNKS)));
-    let accepting = held.ready_chunks(CHUNK).map(move |chunk| {
+    let accepting = chunks(held.boxed()).map(move |chunk| {
         let (intake, tenant, turns) = (intake.clone(), Arc::clone(&tenant), Arc::clone(&turns));
         let is_ordered = chunk.iter().flatten().any(|(body, _)| may_be_ordered(body));
         async move {
@@ -163,6 +168,25 @@ async fn many(
         }
     });
     conclude(accepting.buffered(CHUNKS).flat_map(stream::iter).collect().await)
+}
+
+/// What arrives together, or nearly so. The end of the body ends the last chunk at once.
+fn chunks<T: Send + 'static>(items: BoxStream<'static, T>) -> impl stream::Stream<Item = Vec<T>> {
+    stream::unfold(items.fuse(), async |mut items| {
+        let mut chunk = vec![items.next().await?];
+        let mut is_over = pin!(tokio::time::sleep(GATHER));
+        while chunk.len() < CHUNK {
+            tokio::select! {
+                biased;
+                item = items.next() => match item {
+                    Some(item) => chunk.push(item),
+                    None => break,
+                },
+                () = &mut is_over => break,
+            }
+        }
+        Some((chunk, items))
+    })
 }
 
 /// May this event have an ordering key? Its name can be written otherwise, but not without an escape.
