@@ -242,16 +242,16 @@ pub(super) fn connect(addr: SocketAddr) -> TcpStream {
 /// Checks on an open connection, in one request. Anything but an answer ends the test: callers must never see an error.
 pub(super) fn ask(connection: &mut TcpStream, keys: &[String]) -> Vec<Checked> {
     let checks = keys.iter().map(|key| format!("{{\"key\":\"{key}\"}}")).collect::<Vec<_>>().join(",");
-    let (path, body, end): (_, _, &[u8]) = match keys {
-        [_] => ("check", checks, b"}"),
-        _ => ("check-batch", format!("{{\"checks\":[{checks}]}}"), b"]}"),
+    let (path, body, start, end) = match keys {
+        [_] => ("check", checks, "\r\n\r\n", "}"),
+        _ => ("check-batch", format!("{{\"checks\":[{checks}]}}"), "\"results\":[", "]}"),
     };
     let head = format!("POST /v1/limits/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-length:");
     let sent_us = wall_us();
     connection.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
     let mut answer = Vec::with_capacity(2048);
     let mut chunk = [0; 2048];
-    while !answer.ends_with(end) {
+    while !answer.ends_with(end.as_bytes()) {
         let count = connection.read(&mut chunk).unwrap();
         assert!(count > 0, "the connection was closed: {}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&chunk[..count]);
@@ -259,7 +259,7 @@ pub(super) fn ask(connection: &mut TcpStream, keys: &[String]) -> Vec<Checked> {
     let answered_us = wall_us();
     let text = String::from_utf8_lossy(&answer);
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    let (_, results) = text.split_once("\r\n\r\n").unwrap();
+    let (_, results) = text.split_once(start).unwrap();
     let read = |result: &str| Checked {
         replica: 0,
         turn: 0,
