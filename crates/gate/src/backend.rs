@@ -30,7 +30,12 @@ impl Backend {
 
     /// Everything in this process, on this clock.
     pub fn memory_with(clock: Clock) -> Backend {
-        Backend { shared: None, fallback: Fallback::new(fallback::Config::default()), clock, tasks: Tasks::default() }
+        Backend {
+            shared: None,
+            fallback: Fallback::new(fallback::Config::default(), false),
+            clock,
+            tasks: Tasks::default(),
+        }
     }
 
     /// Redis by URL, with default settings. Returns at once: the connection is made in the background, and until it is
@@ -43,7 +48,7 @@ impl Backend {
     pub fn redis_with(redis: redis::Config, fallback: fallback::Config, clock: Clock) -> Result<Backend, Error> {
         let tasks = Tasks::default();
         let shared = Redis::open(redis, clock.clone(), &tasks)?;
-        let fallback = Fallback::new(fallback);
+        let fallback = Fallback::new(fallback, shared.is_cluster());
         fallback.keep_up(shared.clone(), &tasks);
         Ok(Backend { shared: Some(shared), fallback, clock, tasks })
     }

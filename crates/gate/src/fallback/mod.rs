@@ -82,7 +82,7 @@ struct Inner {
 }
 
 impl Fallback {
-    pub(crate) fn new(config: Config) -> Fallback {
+    pub(crate) fn new(config: Config, is_cluster: bool) -> Fallback {
         let fewest = config.fewest_replicas.max(1);
         let (replicas, heard) = (AtomicU32::new(fewest), Mutex::new(Replicas::new(fewest)));
         let (is_trusted_fully, is_local) = (AtomicBool::new(true), AtomicBool::new(false));
@@ -90,7 +90,7 @@ impl Fallback {
             deadline: config.deadline,
             inner: Arc::new(Inner {
                 config,
-                trust: Mutex::default(),
+                trust: Mutex::new(Trust::new(is_cluster)),
                 is_trusted_fully,
                 is_local,
                 replicas,

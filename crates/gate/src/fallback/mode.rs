@@ -1,6 +1,7 @@
 //! When to trust Redis: the rules, and nothing else. No clock, no lock, no I/O.
 //!
-//! Shared → local after several failures in a row, or when most of a second's operations failed. Local lasts a dwell
+//! Shared → local after several failures in a row, or when most of a second's operations failed. Of a cluster one node may
+//! fail alone, and a few callers in a row may all have asked it: only the latter ends the trust there. Local lasts a dwell
 //! that doubles while Redis keeps failing soon after a return, so a flapping Redis changes the mode rarely. Back in
 //! shared mode, traffic returns over a ramp.
 
@@ -22,6 +23,7 @@ const RAMP_START: f64 = 0.1;
 pub(crate) struct Trust {
     mode: Mode,
     dwell_us: u64,
+    is_cluster: bool,
     failures_in_a_row: u32,
     second: Second,
 }
@@ -53,18 +55,17 @@ pub(crate) enum Change {
     ToShared,
 }
 
-impl Default for Trust {
-    fn default() -> Trust {
+impl Trust {
+    pub(crate) fn new(is_cluster: bool) -> Trust {
         Trust {
             mode: Mode::Shared { since_us: None },
             dwell_us: DWELL_US,
+            is_cluster,
             failures_in_a_row: 0,
             second: Second::default(),
         }
     }
-}
 
-impl Trust {
     /// The part of the traffic that Redis decides: 0 in local mode, growing to 1 after a return.
     pub(crate) fn share(&self, now_us: u64) -> f64 {
         match self.mode {
@@ -94,8 +95,9 @@ impl Trust {
     pub(crate) fn failed(&mut self, now_us: u64) -> Change {
         self.failures_in_a_row += 1;
         self.count(now_us, 1);
+        let in_a_row = self.failures_in_a_row >= FAILURES_IN_A_ROW && !self.is_cluster;
         let most_failed = self.second.operations >= LEAST_SAMPLE && self.second.failures * 2 > self.second.operations;
-        if self.is_local() || !(self.failures_in_a_row >= FAILURES_IN_A_ROW || most_failed) {
+        if self.is_local() || !(in_a_row || most_failed) {
             return Change::None;
         }
         self.leave(now_us);
@@ -138,6 +140,18 @@ mod tests {
 
     const S: u64 = SECOND_US;
 
+    #[test]
+    fn one_node_of_three_that_fails_does_not_cost_a_cluster_its_trust_and_most_of_them_do() {
+        let mut trust = Trust::new(true);
+        // Callers that are held up by one node are told so one after the other.
+        for round in 0..20 {
+            (0..32).for_each(|_| trust.succeeded(round * S / 20));
+            assert!((0..16).all(|_| trust.failed(round * S / 20) == Change::None), "round {round}");
+        }
+        let changes: Vec<Change> = (0..700).map(|_| trust.failed(S - 1)).collect();
+        assert!(changes.contains(&Change::ToLocal));
+    }
+
     fn fail_until_local(trust: &mut Trust, now_us: u64) {
         for _ in 0..FAILURES_IN_A_ROW {
             trust.failed(now_us);
@@ -147,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_few_failures_in_a_row_end_the_trust_and_a_success_between_them_keeps_it() {
-        let mut trust = Trust::default();
+        let mut trust = Trust::new(false);
         for _ in 0..FAILURES_IN_A_ROW - 1 {
             assert_eq!(trust.failed(0), Change::None);
         }
@@ -159,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_second_of_mostly_failures_ends_the_trust_even_when_some_succeed() {
-        let mut trust = Trust::default();
+        let mut trust = Trust::new(false);
         let mut changes = Vec::new();
         for _ in 0..LEAST_SAMPLE {
             trust.succeeded(0);
@@ -171,7 +185,7 @@ mod tests {
 
     #[test]
     fn local_mode_lasts_the_dwell_and_traffic_returns_over_a_ramp() {
-        let mut trust = Trust::default();
+        let mut trust = Trust::new(false);
         assert_eq!(trust.share(0), 1.0);
         fail_until_local(&mut trust, S);
         assert_eq!(trust.share(S), 0.0);
@@ -185,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_flapping_redis_changes_the_mode_at_most_twelve_times_a_minute() {
-        let (mut trust, mut changes) = (Trust::default(), 0);
+        let (mut trust, mut changes) = (Trust::new(false), 0);
         for now_us in (0..60 * S).step_by(10_000) {
             let is_up = (now_us / 200_000) % 2 == 0;
             let change = match (trust.is_local(), is_up) {

@@ -2,8 +2,8 @@
 //!
 //! While no batch is under way a call is sent at once and alone. Otherwise it waits, and whatever has gathered when a batch
 //! comes back, or is worth a batch of its own, goes out together. The calls of a batch run in the order they came, on one
-//! server time. A caller that stopped waiting is left out: what was not sent is never charged. On a cluster a batch is
-//! split by hash tag.
+//! server time. A caller that stopped waiting is left out: what was not sent is never charged. On a cluster every call
+//! leaves at once: a batch would be as late as its latest node.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,6 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::runtime::Handle;
@@ -100,12 +99,12 @@ impl Batch {
 impl Inner {
     fn take_turn(self: &Arc<Inner>, call: Call) -> Result<Turn, Error> {
         let mut lane = self.lane.lock();
-        if lane.in_flight == 0 {
+        if lane.waiting.len().max(lane.in_flight) >= MOST_WAITING {
+            return Err(Error::Overloaded);
+        }
+        if lane.in_flight == 0 || self.redis.is_cluster() {
             lane.in_flight += 1;
             return Ok(Turn::Now(call));
-        }
-        if lane.waiting.len() >= MOST_WAITING {
-            return Err(Error::Overloaded);
         }
         let (reply, receiver) = oneshot::channel();
         lane.waiting.push_back(Waiting { call, reply });
@@ -135,22 +134,7 @@ impl Inner {
         }
     }
 
-    async fn send_all(&self, mut waiting: Vec<Waiting>) {
-        waiting.retain(|waiting| !waiting.reply.is_closed());
-        if waiting.is_empty() {
-            return;
-        }
-        if !self.redis.is_cluster() {
-            return self.send_group(waiting).await;
-        }
-        let mut by_tag: HashMap<String, Vec<Waiting>> = HashMap::new();
-        for waiting in waiting {
-            by_tag.entry(tag(&waiting.call)).or_default().push(waiting);
-        }
-        futures_util::future::join_all(by_tag.into_values().map(|group| self.send_group(group))).await;
-    }
-
-    async fn send_group(&self, waiting: Vec<Waiting>) {
+    async fn send_all(&self, waiting: Vec<Waiting>) {
         let (calls, callers): (Vec<_>, Vec<_>) =
             waiting.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
         // A caller that is gone decided without this answer.
@@ -197,11 +181,4 @@ fn one(reply: Option<Value>) -> Result<Value, Error> {
         Some(value) => Ok(value),
         None => Err(Error::UnexpectedReply),
     }
-}
-
-/// The part of the first key that chooses the slot.
-fn tag(call: &Call) -> String {
-    let name = call.keys.first().map_or("", String::as_str);
-    let tag = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.map_or(name, |(tag, _)| tag).to_owned()
 }

@@ -7,6 +7,7 @@ use super::{
     SECOND,
     fleet::{Algorithm, DEADLINE, Fleet, Keys, REPLICAS},
     measure::{between, degraded, is_quick_machine, since, wall_us},
+    seconds,
 };
 use crate::{limits::call, support::size};
 
@@ -30,7 +31,7 @@ fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() 
         }
         cluster.failover(0);
         let changed_us = wall_us();
-        pace.pass(SECOND);
+        pace.pass(seconds(1, 50));
         [began_us, changed_us]
     });
     println!("cluster: {} of {} decided by fallback", degraded(&calls), calls.len());
