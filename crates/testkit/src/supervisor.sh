@@ -1,24 +1,29 @@
 # Runs one server for its owner. Obeys one word per line on stdin and answers each with one line:
 #   start    starts the server, answers its pid
-#   reap     waits until the server has ended, answers its exit code
+#   reap     waits until the server and the children that a signal reached have ended, answers its exit code
 #   <SIGNAL> sends it, answers the exit code of kill
 # STOP, CONT and KILL reach the server's children as well: PostgreSQL answers each client from a child of its own.
 # The owner alone holds the other end of stdin. When it is gone, for whatever reason, the server ends and its folder goes.
 # A server that ended by itself stays a zombie until reaped, so its pid can never mean another process; builtins only before the end.
 # $1 folder  $2 log file  $3 last signal  $4.. the server's command
-folder=$1 log=$2 last=$3 pid=
+folder=$1 log=$2 last=$3 pid= children=
 shift 3
 
 while read -r word; do
     case $word in
     start)
         "$@" >>"$log" 2>&1 </dev/null &
-        pid=$!
+        pid=$! children=
         echo "$pid"
         ;;
     reap)
         wait "$pid"
-        echo "$?"
+        code=$?
+        # One that was killed may end a moment later, and until then it holds PostgreSQL's shared memory.
+        for child in $children; do
+            while read -r _ _ state _ <"/proc/$child/stat" && [ "$state" != Z ]; do sleep 0.01; done
+        done
+        echo "$code"
         pid=
         ;;
     STOP | CONT | KILL)
