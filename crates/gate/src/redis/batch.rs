@@ -134,7 +134,12 @@ impl Inner {
         }
     }
 
-    async fn send_all(&self, waiting: Vec<Waiting>) {
+    async fn send_all(&self, mut waiting: Vec<Waiting>) {
+        // Whoever left since this batch was gathered is not charged either.
+        waiting.retain(|waiting| !waiting.reply.is_closed());
+        if waiting.is_empty() {
+            return;
+        }
         let (calls, callers): (Vec<_>, Vec<_>) =
             waiting.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
         // A caller that is gone decided without this answer.

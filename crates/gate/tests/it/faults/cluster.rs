@@ -27,16 +27,19 @@ async fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_not
     let loads = keys.iter().map(|key| offer(&limiter, key, policy(), 50, Duration::from_secs(8)));
     let change = async {
         after(Duration::from_millis(500)).await;
-        tokio::task::block_in_place(|| {
+        // Not in this task: the calls go on meanwhile.
+        let changed = tokio::task::spawn_blocking(move || {
             for slot in &slots[..10] {
                 let from = cluster.owner_of(*slot).expect("every slot is served");
                 cluster.reshard(*slot..=*slot, from, (from + 1) % 3);
             }
             cluster.failover(0);
+            cluster
         });
-        now_us()
+        let cluster = changed.await.expect("the cluster changes");
+        (cluster, now_us())
     };
-    let (calls, changed_us) = tokio::join!(futures_util::future::join_all(loads), change);
+    let (calls, (_cluster, changed_us)) = tokio::join!(futures_util::future::join_all(loads), change);
     let calls = calls.concat();
     println!("cluster: {} of {} decided by fallback", degraded(&calls), calls.len());
     assert!(calls.iter().any(|call| call.sent_us > changed_us), "the load outlasts the change");
