@@ -19,6 +19,14 @@ use crate::{Error, Key};
 const HISTORIES: u32 = 260;
 const STEPS: usize = 40;
 const START_US: u64 = 1_700_000_000_000_000;
+pub(super) const ALL: [Algorithm; 6] = [
+    Algorithm::Gcra,
+    Algorithm::TokenBucket,
+    Algorithm::LeakyBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingCounter,
+    Algorithm::SlidingLog,
+];
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -99,14 +107,6 @@ fn lua_equals_rules(algorithm: Algorithm) {
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
-    const ALL: [Algorithm; 6] = [
-        Algorithm::Gcra,
-        Algorithm::TokenBucket,
-        Algorithm::LeakyBucket,
-        Algorithm::FixedWindow,
-        Algorithm::SlidingCounter,
-        Algorithm::SlidingLog,
-    ];
     (0..ALL.len()).prop_flat_map(|index| policy(ALL[index]))
 }
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::super::policy::Algorithm;
+use super::super::equivalence::ALL;
 use super::super::rules::decide::{Limit, decide};
 use super::*;
 use crate::rig::Rig;
@@ -32,14 +32,6 @@ fn step() -> impl Strategy<Value = u64> {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    const ALL: [Algorithm; 6] = [
-        Algorithm::Gcra,
-        Algorithm::TokenBucket,
-        Algorithm::LeakyBucket,
-        Algorithm::FixedWindow,
-        Algorithm::SlidingCounter,
-        Algorithm::SlidingLog,
-    ];
     let window_us = prop_oneof![Just(1_000_000_u64), Just(700_001_u64), 1_000..5_000_000_u64];
     let plain = (0..ALL.len(), 1..30_u64, window_us).prop_map(|(algorithm, limit, window_us)| {
         Policy::new(ALL[algorithm], limit, Duration::from_micros(window_us)).unwrap()
