@@ -35,17 +35,17 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
-/// No statement of ours runs long enough to be worth compiling, and over many partitions PostgreSQL thinks each one is:
-/// a claim of a millisecond took three seconds.
-const PLAIN: &str = "SET jit = off";
 /// How long work waited for a connection; where it grows, `database.pool_size` is too small or the database too slow.
 const POOL_WAIT_SECONDS: &str = "tidegate_database_pool_wait_seconds";
 
-/// For batches, which find their rows by an index. A day's partition is new every midnight and PostgreSQL knows nothing of it
-/// until it is analysed: it would rather read it from end to end, and would do so for every batch while it fills. One plan
-/// serves all batches.
-const BY_INDEX: &str = "SET jit = off; SET plan_cache_mode = force_generic_plan;
-    SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+/// Every statement of ours finds its rows by an index. A new table, and every midnight a day's partition, is unknown to
+/// PostgreSQL until it is analysed: it would rather read it from end to end, again and again while it fills. And none runs
+/// long enough to be worth compiling: over many partitions PostgreSQL thought so, and a claim of a millisecond took three
+/// seconds.
+const BY_INDEX: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off";
+/// For batches, besides: one plan serves them all.
+const IN_BATCHES: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
+    SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 #[derive(Clone)]
 pub struct Config {
@@ -176,8 +176,8 @@ impl Postgres {
         let batches = config.pool_size.div_ceil(2);
         let postgres = Postgres {
             config: Arc::new(config.clone()),
-            pool: pool(config).max_size((config.pool_size - batches).max(1)).post_create(set(PLAIN)).build()?,
-            batches: pool(config).max_size(batches).post_create(set(BY_INDEX)).build()?,
+            pool: pool(config).max_size((config.pool_size - batches).max(1)).post_create(set(BY_INDEX)).build()?,
+            batches: pool(config).max_size(batches).post_create(set(IN_BATCHES)).build()?,
         };
         drop(postgres.client().await?);
         Ok(postgres)

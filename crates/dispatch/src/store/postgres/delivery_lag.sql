@@ -1,11 +1,12 @@
 -- How long the oldest has waited: since it was due, or, if a limit put off its first attempt or it waits for one in a
--- lane, since it came in. What is parked for a subscription that is switched off waits on purpose.
+-- lane, since it came in. What is parked for a subscription that is switched off waits on purpose. Of those the
+-- next ten thousand are asked: every worker asks every few seconds, also above a backlog of millions.
 SELECT (extract(epoch FROM now() - min(since)) * 1000)::bigint AS lag_ms FROM (
   SELECT min(due_at) AS since FROM deliveries WHERE due_at <= now()
   UNION ALL
   SELECT min(coalesce(e.deliver_at, d.created_at))
-  FROM deliveries d
+  FROM (SELECT * FROM deliveries WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 10000) d
   JOIN events e ON e.uid = d.event_uid
   JOIN subscriptions s ON s.tenant_id = d.tenant_id AND s.id = d.subscription_id AND s.enabled
-  WHERE d.due_at IS NOT NULL AND d.status IN ('throttled', 'processing') AND d.attempts = 0
+  WHERE d.status IN ('throttled', 'processing') AND d.attempts = 0
 ) waiting
