@@ -144,22 +144,31 @@ fn create_topic(config: &Config, max_event: usize) -> Result<(), KafkaError> {
     }
 }
 
-/// Logs an error when it is another one than last time: a broker that is away is told of once, not twice a second.
+/// Logs an error once until all is well: a broker that is away is told of once for each way in which librdkafka says it, and
+/// not five times a second.
 #[derive(Default)]
 pub(super) struct Voice {
-    last: Mutex<Option<RDKafkaErrorCode>>,
+    said: Mutex<Vec<Option<RDKafkaErrorCode>>>,
 }
 
 impl Voice {
     pub(super) fn error(&self, error: &KafkaError, reason: &str) {
-        let code = error.rdkafka_error_code();
-        if std::mem::replace(&mut *self.last.lock(), code) != code {
+        if self.is_news(error.rdkafka_error_code()) {
             tracing::warn!(%error, reason, "Kafka reports a problem.");
         }
     }
 
+    fn is_news(&self, code: Option<RDKafkaErrorCode>) -> bool {
+        let mut said = self.said.lock();
+        let is_news = !said.contains(&code);
+        if is_news {
+            said.push(code);
+        }
+        is_news
+    }
+
     pub(super) fn is_well(&self) {
-        *self.last.lock() = None;
+        self.said.lock().clear();
     }
 
     /// librdkafka repeats itself; what matters arrives as an error as well.
@@ -184,5 +193,20 @@ impl ClientContext for Quiet {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "Kafka reports a problem.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_that_is_away_is_told_of_once_for_each_way_of_saying_it() {
+        let voice = Voice::default();
+        let codes = [RDKafkaErrorCode::SSL, RDKafkaErrorCode::AllBrokersDown].map(Some);
+        assert_eq!(codes.map(|code| voice.is_news(code)), [true, true]);
+        assert_eq!(codes.map(|code| voice.is_news(code)), [false, false], "librdkafka says both again and again");
+        voice.is_well();
+        assert_eq!(codes.map(|code| voice.is_news(code)), [true, true]);
     }
 }

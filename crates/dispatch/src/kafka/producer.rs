@@ -38,7 +38,7 @@ use crate::{error::Error, metrics as names};
 /// How often a Kafka that is away is asked, and one that is not.
 const PROBE: Duration = Duration::from_millis(250);
 const CALM: Duration = Duration::from_secs(30);
-/// For the metadata of our topic.
+/// For the metadata of our topic, at least.
 const METADATA: Duration = Duration::from_millis(500);
 
 /// What a record's place holds until it is reported, and where Kafka did not take it. Otherwise: when it did, in ms.
@@ -157,7 +157,9 @@ impl Producer {
         let asked = tokio::task::spawn_blocking(move || {
             client::prepare_topic(&inner.config, inner.max_event)?;
             let client = Arc::clone(&inner.client.read());
-            let metadata = client.client().fetch_metadata(Some(&inner.config.topic), METADATA)?;
+            // Who gives Kafka longer to take a record gives it as long to say that it is there.
+            let patience = inner.config.delivery_timeout.max(METADATA);
+            let metadata = client.client().fetch_metadata(Some(&inner.config.topic), patience)?;
             let has_leader = |topic: &rdkafka::metadata::MetadataTopic| {
                 topic.partitions().iter().any(|partition| partition.leader() >= 0)
             };

@@ -41,11 +41,12 @@ const POOL_WAIT_SECONDS: &str = "tidegate_database_pool_wait_seconds";
 /// Every statement of ours finds its rows by an index. A new table, and every midnight a day's partition, is unknown to
 /// PostgreSQL until it is analysed: it would rather read it from end to end, again and again while it fills. And none runs
 /// long enough to be worth compiling: over many partitions PostgreSQL thought so, and a claim of a millisecond took three
-/// seconds.
-const BY_INDEX: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off";
+/// seconds. What it only wants to mention (a table that is there already) is not for the log.
+const BY_INDEX: &str =
+    "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET client_min_messages = warning";
 /// For batches, besides: one plan serves them all.
-const IN_BATCHES: &str = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
-    SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off";
+const IN_BATCHES: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 #[derive(Clone)]
 pub struct Config {
@@ -176,7 +177,7 @@ impl Postgres {
         let batches = config.pool_size.div_ceil(2);
         let postgres = Postgres {
             config: Arc::new(config.clone()),
-            pool: pool(config).max_size((config.pool_size - batches).max(1)).post_create(set(BY_INDEX)).build()?,
+            pool: pool(config).max_size((config.pool_size - batches).max(1)).build()?,
             batches: pool(config).max_size(batches).post_create(set(IN_BATCHES)).build()?,
         };
         drop(postgres.client().await?);
@@ -263,5 +264,5 @@ fn pool(config: &Config) -> PoolBuilder {
         Manager::from_config(config.driver.clone(), tls, manager_config)
     };
     let timeouts = Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
-    Pool::builder(manager).timeouts(timeouts).runtime(Runtime::Tokio1)
+    Pool::builder(manager).timeouts(timeouts).runtime(Runtime::Tokio1).post_create(set(BY_INDEX))
 }

@@ -22,7 +22,19 @@ pub struct Broker {
     // Before the port: the broker is gone before its port is free for others.
     process: Process,
     port: Port,
+    /// Of a listener that asks who calls.
+    guarded: Option<Port>,
     of: usize,
+}
+
+/// What a guarded listener shows its callers, and whom it lets in.
+#[derive(Clone, Copy, Debug)]
+pub struct Guarded<'a> {
+    /// Certificate chain and PKCS#8 key, both PEM.
+    pub chain: &'a str,
+    pub key: &'a str,
+    pub user: &'a str,
+    pub password: &'a str,
 }
 
 /// Its pid, and what can be done to it: `kill`, `stop`, `resume`.
@@ -55,6 +67,35 @@ impl Broker {
         Ok((broker, proxy))
     }
 
+    /// A broker with one more listener, for TLS and SASL's `PLAIN`: see [`Broker::guarded`].
+    pub fn start_guarded(guarded: &Guarded<'_>) -> Result<Broker, Unavailable> {
+        let mut ports = reserve(2)?;
+        let own = ports.pop().expect("two were reserved");
+        let (client, controller) = (ports[0].number(), ports[0].number() + BUS);
+        let in_one_line = |pem: &str| pem.replace('\n', "\\n");
+        let properties = vec![
+            format!(
+                "listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{}",
+                own.number()
+            ),
+            format!("advertised.listeners=PLAINTEXT://127.0.0.1:{client},GUARDED://127.0.0.1:{}", own.number()),
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_SSL".to_owned(),
+            "listener.name.guarded.sasl.enabled.mechanisms=PLAIN".to_owned(),
+            format!(
+                "listener.name.guarded.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+                 required user_{}=\"{}\";",
+                guarded.user, guarded.password
+            ),
+            "ssl.keystore.type=PEM".to_owned(),
+            format!("ssl.keystore.certificate.chain={}", in_one_line(guarded.chain)),
+            format!("ssl.keystore.key={}", in_one_line(guarded.key)),
+        ];
+        let mut broker = launch_on(ports, &Settings { properties, ..Settings::default() })?.remove(0);
+        broker.guarded = Some(own);
+        ledger::used(Kind::Kafka);
+        Ok(broker)
+    }
+
     pub(crate) fn launch(settings: &Settings) -> Result<Broker, Unavailable> {
         launch_on(reserve(1)?, settings).map(|mut brokers| brokers.remove(0))
     }
@@ -62,6 +103,11 @@ impl Broker {
     /// This broker's address, for `bootstrap.servers`.
     pub fn brokers(&self) -> String {
         format!("127.0.0.1:{}", self.port())
+    }
+
+    /// The address of the guarded listener, if it has one.
+    pub fn guarded(&self) -> Option<String> {
+        self.guarded.as_ref().map(|port| format!("127.0.0.1:{}", port.number()))
     }
 
     pub fn port(&self) -> u16 {
@@ -170,5 +216,5 @@ fn start(kafka: &Kafka, voters: &[u16], place: usize, port: Port, settings: &Set
     }
     let args = kafka.arguments(&folder, settings);
     let process = Process::start(Plan { program: kafka.program(), args, folder, user: None, last_signal: "KILL" })?;
-    Ok(Broker { process, port, of: voters.len() })
+    Ok(Broker { process, port, guarded: None, of: voters.len() })
 }

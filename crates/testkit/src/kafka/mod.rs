@@ -10,7 +10,7 @@ pub(crate) mod wire;
 
 use std::{process::Command, sync::OnceLock};
 
-pub use broker::{Broker, Cluster};
+pub use broker::{Broker, Cluster, Guarded};
 pub use settings::Settings;
 pub(crate) use settings::{Kafka, Node};
 

@@ -5,6 +5,8 @@ mod crash_points;
 mod disabled;
 mod fair;
 mod fenced;
+#[cfg(feature = "kafka")]
+mod guarded;
 mod jobs;
 #[cfg(feature = "kafka")]
 mod kafka;
