@@ -133,6 +133,14 @@ pub struct Claimed {
     pub fence: i64,
 }
 
+/// What a claim found.
+#[derive(Debug)]
+pub struct Found {
+    pub claimed: Vec<Claimed>,
+    /// Nothing else is due.
+    pub is_all: bool,
+}
+
 /// What to write down about a claimed delivery.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -195,8 +203,8 @@ impl Store {
         }
     }
 
-    /// Leases up to `limit` deliveries that are due, the longest due first.
-    pub async fn claim(&self, lease: &Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
+    /// Leases what it can of the next `limit` deliveries that are due, the longest due first.
+    pub async fn claim(&self, lease: &Lease, limit: u32) -> Result<Found, Error> {
         match &self.database {
             Database::Sqlite(database) => sqlite::claim(database, lease.clone(), limit).await,
             Database::Postgres(database) => database.in_time(postgres::claim(database, lease, limit)).await,

@@ -1,17 +1,13 @@
 //! The hot path on PostgreSQL: arrays in, one statement a batch, no transaction open while a call runs.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use platform::db::{Error, postgres::Postgres};
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 
-use super::{Accepted, Claimed, KnownEvent, Lease, NewDelivery, NewEvent, Record, milliseconds};
+use super::{Accepted, Claimed, Found, KnownEvent, Lease, NewDelivery, NewEvent, Record, milliseconds};
 
 pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Lease) -> Result<Vec<Accepted>, Error> {
     // Two batches with the same ids must take their locks in one order. The first of two equal ids in a batch wins.
@@ -127,11 +123,19 @@ fn column<'a, T, V>(rows: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
     rows.iter().map(value).collect()
 }
 
-pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
+pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32) -> Result<Found, Error> {
     let client = database.batch_client().await?;
     let statement = client.prepare_cached(include_str!("postgres/claim_due.sql")).await?;
     let rows = client.query(&statement, &[&&*lease.owner, &milliseconds(lease.length), &i64::from(limit)]).await?;
-    Ok(rows.iter().map(claimed).collect())
+    let (claimed_rows, put_off): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, i64>("behind") == 0);
+    if !put_off.is_empty() {
+        let first_of_lines = column(&put_off, |row| row.get::<_, &str>("id"));
+        let statement = client.prepare_cached(include_str!("postgres/heads_again.sql")).await?;
+        client.execute(&statement, &[&first_of_lines]).await?;
+    }
+    let behind: i64 = put_off.iter().map(|row| row.get::<_, i64>("behind")).sum();
+    let is_all = claimed_rows.len() as i64 + behind < i64::from(limit);
+    Ok(Found { claimed: claimed_rows.into_iter().map(claimed).collect(), is_all })
 }
 
 fn claimed(row: &Row) -> Claimed {
@@ -160,16 +164,32 @@ pub(super) async fn renew(database: &Postgres, held: &[(String, i64)], length: D
 
 pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<usize, Error> {
     let mut client = database.batch_client().await?;
-    if records.iter().all(|record| record.raises.is_none()) {
-        return Ok(write(&client, records).await?.len());
+    let written = if records.iter().all(|record| record.raises.is_none()) {
+        write(&client, records).await?
+    } else {
+        let transaction = client.transaction().await?;
+        let written = write(&transaction, records).await?;
+        let raised = records.iter().filter(|record| written.contains_key(&(record.delivery.clone(), record.fence)));
+        let raised: Vec<&NewEvent> = raised.filter_map(|record| record.raises.as_deref()).collect();
+        raise(&transaction, &raised).await?;
+        transaction.commit().await?;
+        written
+    };
+    let leaves_a_line = written.iter().filter(|(_, leaves_a_line)| **leaves_a_line).map(|((id, _), _)| id.as_str());
+    let ended: Vec<&str> = leaves_a_line.collect();
+    if !ended.is_empty()
+        && let Err(error) = move_on(&client, &ended).await
+    {
+        // The outcomes are written all the same.
+        tracing::warn!(%error, "What is next in line behind {} deliveries waits up to a minute.", ended.len());
     }
-    let transaction = client.transaction().await?;
-    let written = write(&transaction, records).await?;
-    let raised = records.iter().filter(|record| written.contains(&(record.delivery.clone(), record.fence)));
-    let raised: Vec<&NewEvent> = raised.filter_map(|record| record.raises.as_deref()).collect();
-    raise(&transaction, &raised).await?;
-    transaction.commit().await?;
     Ok(written.len())
+}
+
+async fn move_on(client: &deadpool_postgres::Object, ended: &[&str]) -> Result<(), Error> {
+    let statement = client.prepare_cached(include_str!("postgres/next_in_line.sql")).await?;
+    client.execute(&statement, &[&serde_json::Value::from(ended).to_string()]).await?;
+    Ok(())
 }
 
 /// Inserts events of our own, with deliveries that wait to be claimed. One that is known already is left alone.
@@ -184,8 +204,8 @@ pub(super) async fn raise(transaction: &Transaction<'_>, events: &[&NewEvent]) -
     insert_deliveries(transaction, &deliveries, &Lease::nobody()).await
 }
 
-/// Returns the ids and fences of those that counted.
-async fn write<C>(client: &C, records: &[Record]) -> Result<HashSet<(String, i64)>, Error>
+/// Returns the ids and fences of those that counted, and whether each leaves an ordered line.
+async fn write<C>(client: &C, records: &[Record]) -> Result<HashMap<(String, i64), bool>, Error>
 where
     C: deadpool_postgres::GenericClient + Sync,
 {
@@ -227,5 +247,5 @@ where
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    Ok(rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect())
 }

@@ -186,8 +186,13 @@ impl Store {
 
     /// Ends it; false if it has ended already, or there is none.
     pub async fn cancel(&self, tenant: &str, delivery: &str) -> Result<bool, Error> {
-        let step = query!("cancel_delivery").with([tenant.into(), delivery.into()]).must_match();
-        Ok(self.database.transact([step]).await?.is_some())
+        let cancel = query!("cancel_delivery").with([tenant.into(), delivery.into()]).must_match();
+        if self.database.transact([cancel]).await?.is_none() {
+            return Ok(false);
+        }
+        let ended = Value::Text(serde_json::Value::from([delivery].as_slice()).to_string());
+        self.database.transact([query!("next_in_line").with([ended])]).await?;
+        Ok(true)
     }
 
     /// How long until something is due; `None` when nothing waits.

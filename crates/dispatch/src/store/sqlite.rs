@@ -7,7 +7,7 @@ use platform::db::{Error, sqlite::Sqlite};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use time::OffsetDateTime;
 
-use super::{Accepted, Claimed, KnownEvent, Lease, NewEvent, Record, milliseconds};
+use super::{Accepted, Claimed, Found, KnownEvent, Lease, NewEvent, Record, milliseconds};
 
 pub(super) async fn take_in(database: &Sqlite, events: Arc<[NewEvent]>, lease: Lease) -> Result<Vec<Accepted>, Error> {
     database
@@ -88,9 +88,11 @@ pub(super) async fn known_events(
         .await
 }
 
-pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Vec<Claimed>, Error> {
+pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Found, Error> {
     database
         .write_batch(move |connection| {
+            let put_off =
+                connection.prepare_cached(include_str!("sqlite/put_off_behind.sql"))?.execute(params![limit])?;
             let mut claim = connection.prepare_cached(include_str!("sqlite/claim_due.sql"))?;
             let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
             let rows = claim.query_map(params![lease.owner, milliseconds(lease.length), limit], |row| {
@@ -109,7 +111,7 @@ pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result
                 })?;
                 all.push(delivery);
             }
-            Ok(all)
+            Ok(Found { is_all: put_off == 0 && all.len() < limit as usize, claimed: all })
         })
         .await
 }
@@ -148,6 +150,9 @@ pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>) -> Result<
             for record in &*records {
                 written += usize::from(write(connection, record, now)?);
             }
+            let ended = records.iter().filter(|record| record.due_in.is_none());
+            let ended = serde_json::Value::from_iter(ended.map(|record| record.delivery.as_str()));
+            connection.prepare_cached(include_str!("sqlite/next_in_line.sql"))?.execute([ended.to_string()])?;
             Ok(written)
         })
         .await

@@ -1,6 +1,9 @@
 //! One suite for both databases: what intake, claims, fences and order promise.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use platform::{
     db::{Config, File},
@@ -67,7 +70,7 @@ pub(in crate::store) async fn take_in(store: &Store, events: Vec<NewEvent>) -> V
 }
 
 pub(in crate::store) async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
-    store.claim(&lease(owner, MINUTE), 100).await.unwrap()
+    store.claim(&lease(owner, MINUTE), 100).await.unwrap().claimed
 }
 
 pub(in crate::store) fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
@@ -168,7 +171,7 @@ async fn a_claim_belongs_to_one_and_carries_the_event() {
 async fn a_zombie_changes_nothing_after_its_lease_was_taken_over() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 1)]).await;
-        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap().remove(0);
+        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap().claimed.remove(0);
         let heir = claim(&store, "heir").await.remove(0);
         assert_eq!(heir.fence, zombie.fence + 1);
         assert_eq!(store.record(vec![record(&zombie, Status::Failed, None)]).await.unwrap(), 0);
@@ -244,6 +247,71 @@ async fn an_ordered_line_gives_out_its_head_alone() {
 }
 
 #[tokio::test]
+async fn a_long_line_is_looked_at_once_and_hides_nobody() {
+    each_store(async |store| {
+        let line: Vec<_> = (0..250).map(|n| ordered(&format!("a{n:03}"), "a")).collect();
+        take_in(&store, line).await;
+        take_in(&store, vec![event("z", 1)]).await;
+        let (mut claimed, mut looks) = (Vec::new(), 0);
+        loop {
+            let found = store.claim(&lease("w", MINUTE), 100).await.unwrap();
+            claimed.extend(found.claimed.into_iter().map(|one| one.event_id));
+            looks += 1;
+            if found.is_all {
+                break;
+            }
+        }
+        assert_eq!(claimed, ["a000", "z"]);
+        assert!(looks <= 4, "{looks} looks of 100 at 251");
+        let due = store.next_due().await.unwrap().unwrap();
+        assert!(due > MINUTE / 2, "the next claim would look at the line again: {due:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_is_next_in_line_is_due_when_the_head_was_cancelled_unless_it_is_for_later() {
+    each_store(async |store| {
+        let deliver_at = Some(time::OffsetDateTime::now_utc() + MINUTE);
+        let line = vec![ordered("a1", "a"), ordered("a2", "a"), NewEvent { deliver_at, ..ordered("a3", "a") }];
+        take_in(&store, line).await;
+        let head = claim(&store, "w").await.remove(0);
+        assert!(store.cancel("acme", &head.id).await.unwrap());
+        let next = claim(&store, "w").await.remove(0);
+        assert_eq!(next.event_id, "a2");
+        store.record(vec![record(&next, Status::Failed, None)]).await.unwrap();
+        assert_eq!(claim(&store, "w").await.len(), 0, "it is for later");
+    })
+    .await;
+}
+
+/// A claim may put off what becomes a head in the same moment.
+#[tokio::test]
+async fn lines_move_on_while_events_come_in_and_several_claim_and_record() {
+    const LINES: usize = 10;
+    const EACH: usize = 60;
+    each_store(async |store| {
+        let left = AtomicUsize::new(LINES * EACH);
+        let take_in = async {
+            for n in 0..EACH {
+                let one_each = (0..LINES).map(|line| ordered(&format!("{line}.{n}"), &format!("line {line}")));
+                take_in(&store, one_each.collect()).await;
+            }
+        };
+        let work = async |owner: &str| {
+            while left.load(Ordering::Relaxed) > 0 {
+                let claimed = store.claim(&lease(owner, MINUTE), 30).await.unwrap().claimed;
+                let records: Vec<_> = claimed.iter().map(|one| record(one, Status::Delivered, None)).collect();
+                left.fetch_sub(store.record(records).await.unwrap(), Ordering::Relaxed);
+            }
+        };
+        let all = async { tokio::join!(take_in, work("a"), work("b"), work("c"), work("d")) };
+        tokio::time::timeout(MINUTE / 2, all).await.expect("nothing waits for its minute to pass");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn by_hand_a_delivery_is_retried_or_cancelled() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 2)]).await;
@@ -301,11 +369,11 @@ async fn what_stands_behind_another_is_not_due() {
 async fn a_renewed_lease_is_nobody_elses_and_one_taken_over_stays_so() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 1)]).await;
-        let first = store.claim(&lease("one", Duration::ZERO), 10).await.unwrap().remove(0);
+        let first = store.claim(&lease("one", Duration::ZERO), 10).await.unwrap().claimed.remove(0);
         store.renew(vec![(first.id.clone(), first.fence)], MINUTE).await.unwrap();
         assert_eq!(claim(&store, "two").await.len(), 0);
         store.renew(vec![(first.id.clone(), first.fence)], Duration::ZERO).await.unwrap();
-        let second = store.claim(&lease("two", Duration::ZERO), 10).await.unwrap().remove(0);
+        let second = store.claim(&lease("two", Duration::ZERO), 10).await.unwrap().claimed.remove(0);
         store.renew(vec![(first.id.clone(), first.fence)], MINUTE).await.unwrap();
         let third = claim(&store, "three").await.remove(0);
         assert_eq!(third.fence, second.fence + 1, "the zombie renewed nothing");
@@ -389,7 +457,7 @@ fn raised(id: &str) -> NewEvent {
 async fn an_outcome_and_the_event_that_tells_of_it_are_written_together_or_not_at_all() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 1), event("b", 1)]).await;
-        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap();
+        let zombie = store.claim(&lease("zombie", Duration::ZERO), 10).await.unwrap().claimed;
         let heirs = claim(&store, "heir").await;
         let with = |delivery: &Claimed, id: &str| Record {
             raises: Some(Box::new(raised(id))),

@@ -29,7 +29,7 @@ use crate::{
     config::Config,
     error::Error,
     metrics as names,
-    store::{Claimed, Lease, Record, Store},
+    store::{Claimed, Found, Lease, Record, Store},
 };
 
 /// How often the age of the oldest delivery is measured: it is one query over all that wait.
@@ -149,11 +149,10 @@ impl Worker {
             }
             let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
             crash_point("claim.before");
-            let claimed = deps.store.claim(&deps.lease, room).await?;
+            let Found { claimed, is_all } = deps.store.claim(&deps.lease, room).await?;
             if !claimed.is_empty() {
                 crash_point("claim.after");
             }
-            let is_all = claimed.len() < room as usize;
             self.take(claimed);
             if is_all {
                 break;
