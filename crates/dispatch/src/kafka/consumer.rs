@@ -368,8 +368,11 @@ impl ConsumerContext for Context {
                 partitions.iter().for_each(|partition| tracker.assign(*partition));
                 metrics::counter!(names::KAFKA_REBALANCES, "kind" => "assign").increment(1);
                 metrics::gauge!(names::KAFKA_PARTITIONS).set(tracker.partitions().len() as f64);
+                // librdkafka remembers that one was paused, also while it was another's: without a word it would never be read.
                 if self.shared.is_paused.load(Relaxed) {
                     self.shared.report(consumer.pause(list), "pause");
+                } else {
+                    self.shared.report(consumer.resume(list), "resume");
                 }
                 tracing::info!(?partitions, "Partitions were taken over.");
             }

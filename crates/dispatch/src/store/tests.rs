@@ -305,7 +305,7 @@ async fn lines_move_on_while_events_come_in_and_several_claim_and_record() {
                 left.fetch_sub(store.record(records).await.unwrap(), Ordering::Relaxed);
             }
         };
-        let all = async { tokio::join!(take_in, work("a"), work("b"), work("c"), work("d")) };
+        let all = Box::pin(async { tokio::join!(take_in, work("a"), work("b"), work("c"), work("d")) });
         tokio::time::timeout(MINUTE / 2, all).await.expect("nothing waits for its minute to pass");
     })
     .await;

@@ -7,9 +7,14 @@ use std::{
 };
 
 use serde_json::json;
-use testkit::{Unavailable, kafka, need, postgres, receiver::Receiver, redis, wait_until};
+use testkit::{
+    Unavailable, kafka, need, postgres,
+    proxy::{FaultProxy, Faults},
+    receiver::Receiver,
+    redis, wait_until,
+};
 
-use super::{Load, assert_nothing_lost, send_patiently, wait_until_shared};
+use super::{Load, assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
     dispatch::{LATER, replica, subscribe},
     support::{Backend, on_topic, size},
@@ -74,6 +79,37 @@ fn a_worker_that_leaves_while_the_database_is_away_commits_no_record_that_is_not
     server.restart();
     let _again = ended.again().start();
     assert_nothing_lost(addr, &receiver, EVENTS);
+}
+
+/// librdkafka remembers that a partition was paused, also while another worker has it.
+#[test]
+fn partitions_that_were_taken_away_while_reading_waited_are_read_when_they_come_back() {
+    for protocol in ["classic", "consumer"] {
+        let (postgres, kafka) = need!(testkit::postgres().and_then(|postgres| Ok((postgres, testkit::kafka()?))));
+        let proxy = FaultProxy::start(("127.0.0.1", postgres.port()));
+        let slow_url = postgres.url().replace(&postgres.port().to_string(), &proxy.port().to_string());
+        let backend = Backend::Kafka(postgres, kafka);
+        let worker = || member(&backend, "worker").env("TIDEGATE__KAFKA__GROUP_PROTOCOL", protocol);
+        let (receiver, door) = (Receiver::start(), member(&backend, "api").start());
+        let first = worker().env("DATABASE_URL", &slow_url).start();
+        subscribe(door.addr(), &receiver.url("/"), json!({}));
+        wait_until_shared(&[&first]);
+        let load = Load::new(10, 20);
+        thread::scope(|scope| {
+            let _load = load.begin(scope, door.addr());
+            proxy.set(Faults { black_hole: true, ..Faults::default() });
+            let has_paused = || first.metric("tidegate_kafka_pauses_total") > Some(0.0);
+            wait_until(LATER, "reading to wait for the database", has_paused);
+            let guest = worker().start();
+            wait_until(LATER, "the guest to get partitions", || guest.metric("tidegate_kafka_partitions") > Some(0.0));
+            proxy.set(Faults::default());
+            wait_until_shared(&[&first, &guest]);
+            guest.stop().succeeded();
+            wait_until_shared(&[&first]);
+        });
+        let twice = assert_nothing_lost(door.addr(), &receiver, load.sent());
+        println!("{protocol}: {twice} of {} twice", load.sent());
+    }
 }
 
 #[test]
