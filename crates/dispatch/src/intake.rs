@@ -330,6 +330,7 @@ fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime) -> Clai
         attempts: 0,
         is_manual: false,
         is_operational: false,
+        is_ordered: delivery.ordering_key.is_some(),
         fence: 1,
     }
 }

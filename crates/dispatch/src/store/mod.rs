@@ -129,6 +129,8 @@ pub struct Claimed {
     pub is_manual: bool,
     /// Its event is one of Tidegate's own.
     pub is_operational: bool,
+    /// Others may stand in line behind it.
+    pub is_ordered: bool,
     /// Grows with every claim; a record with an older one changes nothing.
     pub fence: i64,
 }
@@ -147,6 +149,7 @@ pub struct Record {
     pub delivery: String,
     pub tenant: Arc<str>,
     pub fence: i64,
+    pub is_ordered: bool,
     pub status: Status,
     /// When it may be taken again; `None` once it has ended.
     pub due_in: Option<Duration>,
@@ -155,6 +158,13 @@ pub struct Record {
     pub attempt: Option<NewAttempt>,
     /// An event of our own that tells of it, written with it or not at all.
     pub raises: Option<Box<NewEvent>>,
+}
+
+impl Record {
+    /// Whoever is next in line may go.
+    fn ends_a_head(&self) -> bool {
+        self.is_ordered && self.due_in.is_none()
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,10 @@
 //! The hot path on PostgreSQL: arrays in, one statement a batch, no transaction open while a call runs.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use platform::db::{Error, postgres::Postgres};
@@ -150,6 +154,7 @@ fn claimed(row: &Row) -> Claimed {
         attempts: u32::try_from(row.get::<_, i32>("attempts")).unwrap_or_default(),
         is_manual: row.get("is_manual"),
         is_operational: row.get("is_operational"),
+        is_ordered: row.get("is_ordered"),
         fence: row.get("fence"),
     }
 }
@@ -169,14 +174,14 @@ pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<us
     } else {
         let transaction = client.transaction().await?;
         let written = write(&transaction, records).await?;
-        let raised = records.iter().filter(|record| written.contains_key(&(record.delivery.clone(), record.fence)));
+        let raised = records.iter().filter(|record| written.contains(&(record.delivery.clone(), record.fence)));
         let raised: Vec<&NewEvent> = raised.filter_map(|record| record.raises.as_deref()).collect();
         raise(&transaction, &raised).await?;
         transaction.commit().await?;
         written
     };
-    let leaves_a_line = written.iter().filter(|(_, leaves_a_line)| **leaves_a_line).map(|((id, _), _)| id.as_str());
-    let ended: Vec<&str> = leaves_a_line.collect();
+    let ended: Vec<&str> =
+        records.iter().filter(|record| record.ends_a_head()).map(|record| record.delivery.as_str()).collect();
     if !ended.is_empty()
         && let Err(error) = move_on(&client, &ended).await
     {
@@ -204,8 +209,8 @@ pub(super) async fn raise(transaction: &Transaction<'_>, events: &[&NewEvent]) -
     insert_deliveries(transaction, &deliveries, &Lease::nobody()).await
 }
 
-/// Returns the ids and fences of those that counted, and whether each leaves an ordered line.
-async fn write<C>(client: &C, records: &[Record]) -> Result<HashMap<(String, i64), bool>, Error>
+/// Returns the ids and fences of those that counted.
+async fn write<C>(client: &C, records: &[Record]) -> Result<HashSet<(String, i64)>, Error>
 where
     C: deadpool_postgres::GenericClient + Sync,
 {
@@ -247,5 +252,5 @@ where
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect())
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

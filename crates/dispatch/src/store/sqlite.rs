@@ -129,6 +129,7 @@ fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
         attempts: row.get(5)?,
         is_manual: row.get(6)?,
         is_operational: false,
+        is_ordered: row.get::<_, Option<String>>(4)?.is_some(),
         fence: row.get(7)?,
     })
 }
@@ -150,9 +151,12 @@ pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>) -> Result<
             for record in &*records {
                 written += usize::from(write(connection, record, now)?);
             }
-            let ended = records.iter().filter(|record| record.due_in.is_none());
-            let ended = serde_json::Value::from_iter(ended.map(|record| record.delivery.as_str()));
-            connection.prepare_cached(include_str!("sqlite/next_in_line.sql"))?.execute([ended.to_string()])?;
+            let ended: Vec<&str> =
+                records.iter().filter(|record| record.ends_a_head()).map(|record| record.delivery.as_str()).collect();
+            if !ended.is_empty() {
+                let ended = serde_json::Value::from(ended).to_string();
+                connection.prepare_cached(include_str!("sqlite/next_in_line.sql"))?.execute([ended])?;
+            }
             Ok(written)
         })
         .await

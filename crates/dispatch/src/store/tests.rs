@@ -88,6 +88,7 @@ pub(in crate::store) fn record(delivery: &Claimed, status: Status, due_in: Optio
         delivery: delivery.id.clone(),
         tenant: Arc::clone(&delivery.tenant),
         fence: delivery.fence,
+        is_ordered: delivery.is_ordered,
         status,
         due_in,
         last_error: Some("because".to_owned()),

@@ -24,7 +24,6 @@ use crate::{
     clock,
     delivery::{MessageId, Next, Outcome, Status, decide},
     metrics as names,
-    model::Ordering,
     store::{Claimed, NewAttempt, Record, records::PARKED},
 };
 
@@ -96,7 +95,7 @@ impl Inner {
             if let Err(error) = written {
                 tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
             }
-            if is_soon || self.is_ordered(&key) {
+            if is_soon || job.delivery.is_ordered {
                 // An ordered line has a new head.
                 self.wake.notify_one();
             }
@@ -104,10 +103,6 @@ impl Inner {
             next = self.lanes.next(&key, may_go_on);
             self.made_room();
         }
-    }
-
-    fn is_ordered(&self, LaneKey { tenant, subscription }: &LaneKey) -> bool {
-        self.deps.catalog.endpoint(tenant, subscription).is_some_and(|endpoint| endpoint.ordering == Ordering::Key)
     }
 
     fn write_later(self: &Arc<Self>, record: Record) {
@@ -298,6 +293,7 @@ fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {
         delivery: delivery.id.clone(),
         tenant: Arc::clone(&delivery.tenant),
         fence: delivery.fence,
+        is_ordered: delivery.is_ordered,
         status,
         due_in: None,
         last_error: (!reason.is_empty()).then(|| reason.to_owned()),

@@ -236,6 +236,7 @@ mod tests {
             attempts: 0,
             is_manual: false,
             is_operational: false,
+            is_ordered: false,
             fence: 1,
         };
         Job { delivery, claimed_at: now }

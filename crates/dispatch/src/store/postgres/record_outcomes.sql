@@ -12,7 +12,7 @@ WITH input AS (
     is_manual = d.is_manual AND input.attempts = 0, lease_owner = NULL, updated_at = now()
   FROM input
   WHERE d.id = input.id AND d.fence = input.fence AND d.status = 'processing'
-  RETURNING d.id, d.fence, d.tenant_id, d.ordering_key IS NOT NULL AND d.due_at IS NULL AS leaves_a_line, d.attempts, input.attempt_id, input.duration_ms, input.response_status,
+  RETURNING d.id, d.fence, d.tenant_id, d.attempts, input.attempt_id, input.duration_ms, input.response_status,
     input.response_headers, input.response_body, input.error_class, input.error
 ), attempted AS (
   INSERT INTO attempts (id, tenant_id, delivery_id, number, started_at, duration_ms,
@@ -22,4 +22,4 @@ WITH input AS (
   FROM recorded
   WHERE attempt_id IS NOT NULL
 )
-SELECT id, fence, leaves_a_line FROM recorded
+SELECT id, fence FROM recorded
