@@ -132,11 +132,8 @@ pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32) -> Res
     let statement = client.prepare_cached(include_str!("postgres/claim_due.sql")).await?;
     let rows = client.query(&statement, &[&&*lease.owner, &milliseconds(lease.length), &i64::from(limit)]).await?;
     let (claimed_rows, put_off): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, i64>("behind") == 0);
-    if !put_off.is_empty() {
-        let first_of_lines = column(&put_off, |row| row.get::<_, &str>("id"));
-        let statement = client.prepare_cached(include_str!("postgres/heads_again.sql")).await?;
-        client.execute(&statement, &[&first_of_lines]).await?;
-    }
+    let first_of_lines = column(&put_off, |row| row.get("id"));
+    move_on(&client, include_str!("postgres/heads_again.sql"), &first_of_lines).await;
     let behind: i64 = put_off.iter().map(|row| row.get::<_, i64>("behind")).sum();
     let is_all = claimed_rows.len() as i64 + behind < i64::from(limit);
     Ok(Found { claimed: claimed_rows.into_iter().map(claimed).collect(), is_all })
@@ -182,19 +179,21 @@ pub(super) async fn record(database: &Postgres, records: &[Record]) -> Result<us
     };
     let ended: Vec<&str> =
         records.iter().filter(|record| record.ends_a_head()).map(|record| record.delivery.as_str()).collect();
-    if !ended.is_empty()
-        && let Err(error) = move_on(&client, &ended).await
-    {
-        // The outcomes are written all the same.
-        tracing::warn!(%error, "What is next in line behind {} deliveries waits up to a minute.", ended.len());
-    }
+    move_on(&client, include_str!("postgres/next_in_line.sql"), &ended).await;
     Ok(written.len())
 }
 
-async fn move_on(client: &deadpool_postgres::Object, ended: &[&str]) -> Result<(), Error> {
-    let statement = client.prepare_cached(include_str!("postgres/next_in_line.sql")).await?;
-    client.execute(&statement, &[&serde_json::Value::from(ended).to_string()]).await?;
-    Ok(())
+/// Makes due what is at the head of these deliveries' lines. What was claimed or written before stays so, whatever becomes of
+/// this.
+async fn move_on(client: &deadpool_postgres::Object, statement: &str, of: &[&str]) {
+    if of.is_empty() {
+        return;
+    }
+    let ids = serde_json::Value::from(of).to_string();
+    let moved = async { client.execute(&client.prepare_cached(statement).await?, &[&ids]).await };
+    if let Err(error) = moved.await {
+        tracing::warn!(%error, lines = of.len(), "Ordered lines were not moved on; their heads wait up to a minute.");
+    }
 }
 
 /// Inserts events of our own, with deliveries that wait to be claimed. One that is known already is left alone.
