@@ -15,8 +15,10 @@ use std::{
     time::Duration,
 };
 
-use crate::wait::try_wait_until;
+use crate::wait::{try_wait_until, wait_until};
 
+/// For a stopped server's threads, on a machine that has much else to do.
+const STAND_STILL: Duration = Duration::from_secs(30);
 const SUPERVISOR: &str = include_str!("supervisor.sh");
 
 /// What to run, and for whom.
@@ -94,9 +96,11 @@ impl Process {
         self.end("KILL").expect("the supervisor obeys while its server handle lives");
     }
 
-    /// SIGSTOP: connections stay open and the kernel accepts new ones, but nothing answers.
+    /// SIGSTOP: connections stay open and the kernel accepts new ones, but nothing answers once this returns.
     pub fn stop(&self) {
         self.signal("STOP").expect("a running server can be stopped");
+        // One thread hears it and tells the others, and that one may have to wait for a processor.
+        wait_until(STAND_STILL, "every thread to stand still", || self.stands_still());
     }
 
     /// SIGCONT, after `stop`.
@@ -123,10 +127,19 @@ impl Process {
     /// False once the process has ended by itself, or was killed by somebody else.
     pub fn is_running(&self) -> bool {
         let Some(pid) = self.pid() else { return false };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The state follows the command, which stands in parentheses and may contain some.
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        !matches!(state, None | Some('Z' | 'X'))
+        !matches!(state(Path::new(&format!("/proc/{pid}/stat"))), None | Some('Z' | 'X'))
+    }
+
+    fn stands_still(&self) -> bool {
+        let Some(pid) = self.pid() else { return true };
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let own = pid.to_string();
+        children.split_whitespace().chain([own.as_str()]).all(|process| {
+            let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+            threads
+                .map(|thread| state(&thread.path().join("stat")))
+                .all(|state| !matches!(state, Some('R' | 'S' | 'D')))
+        })
     }
 
     /// Waits until `is_ready`; a server that ends or is silent for too long is an error that quotes its last words.
@@ -152,6 +165,12 @@ impl Process {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Of a process or a thread. It follows the command, which stands in parentheses and may contain some.
+fn state(stat: &Path) -> Option<char> {
+    let stat = fs::read_to_string(stat).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }
 
 pub(crate) fn last_words(log: &Path) -> String {
