@@ -7,6 +7,7 @@ use rdkafka::{
     ClientConfig, ClientContext,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     config::RDKafkaLogLevel,
+    consumer::ConsumerContext,
     error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext},
 };
@@ -79,8 +80,7 @@ pub(super) fn consumer(config: &Config) -> ClientConfig {
         .set("allow.auto.create.topics", "false")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100")
-        .set("queued.max.messages.kbytes", (16 << 10).to_string())
-        .set("statistics.interval.ms", "1000");
+        .set("queued.max.messages.kbytes", (16 << 10).to_string());
     match config.group_protocol {
         GroupProtocol::Consumer => client.set("group.protocol", "consumer"),
         GroupProtocol::Classic => client
@@ -185,6 +185,8 @@ impl ProducerContext for Quiet {
 
     fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
 }
+
+impl ConsumerContext for Quiet {}
 
 impl ClientContext for Quiet {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {

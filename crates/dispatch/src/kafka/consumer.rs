@@ -15,7 +15,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use platform::{crash::crash_point, shutdown::Tasks};
 use rdkafka::{
-    ClientContext, Message, Offset, Statistics, TopicPartitionList,
+    ClientContext, Message, Offset, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
@@ -31,6 +31,7 @@ use super::{
     Taking,
     client::{self, Voice},
     config::Config,
+    lag,
     record::Incoming,
     tracker::{Mark, Tracker},
 };
@@ -54,7 +55,7 @@ const LAST_WAIT: Duration = Duration::from_secs(3);
 const FRESH_START: Duration = Duration::from_secs(1);
 
 /// What the thread, the callbacks and the writers share.
-struct Shared {
+pub(super) struct Shared {
     topic: String,
     tracker: Mutex<Tracker>,
     /// Batches that are handed over and not yet written.
@@ -149,6 +150,12 @@ impl Reader {
         let give_up = CancellationToken::new();
         let routing = route(taking.clone(), received, Arc::clone(&shared), give_up.clone(), tasks.clone());
         tasks.spawn("kafka router", routing);
+        let (watching, stopping) = (lag::watch(config.clone(), Arc::downgrade(&shared)), tasks.stopping().clone());
+        tasks.spawn("kafka lag", async move {
+            if let Some(Err(error)) = stopping.run_until_cancelled(watching).await {
+                tracing::error!(%error, "How many records wait in Kafka cannot be told.");
+            }
+        });
         Ok(Reader { consumer, shared, batches, give_up, strays: Vec::new(), committed_at: Instant::now() })
     }
 
@@ -253,7 +260,7 @@ impl Reader {
     fn leave(self) {
         let Reader { consumer, shared, batches, give_up, .. } = self;
         drop(batches);
-        let partitions = shared.tracker.lock().partitions();
+        let partitions = shared.partitions();
         shared.wait_until_idle(&partitions);
         give_up.cancel();
         let ready = shared.tracker.lock().take_ready();
@@ -262,6 +269,11 @@ impl Reader {
 }
 
 impl Shared {
+    /// Those that are ours now.
+    pub(super) fn partitions(&self) -> Vec<i32> {
+        self.tracker.lock().partitions()
+    }
+
     /// False if a moment was not enough.
     fn wait_for_room(&self) -> bool {
         let mut under_way = self.under_way.lock();
@@ -322,17 +334,6 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         self.shared.voice.error(&error, reason);
     }
-
-    fn stats(&self, statistics: Statistics) {
-        let Some(topic) = statistics.topics.get(&self.shared.topic) else { return };
-        let ours = self.shared.tracker.lock().partitions();
-        for partition in ours {
-            let lag = topic.partitions.get(&partition).map_or(-1, |partition| partition.consumer_lag);
-            if lag >= 0 {
-                metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(lag as f64);
-            }
-        }
-    }
 }
 
 impl ConsumerContext for Context {
@@ -352,7 +353,7 @@ impl ConsumerContext for Context {
                 metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(0.0);
             }
         }
-        metrics::gauge!(names::KAFKA_PARTITIONS).set(self.shared.tracker.lock().partitions().len() as f64);
+        metrics::gauge!(names::KAFKA_PARTITIONS).set(self.shared.partitions().len() as f64);
         // Whoever lost a partition has no say in it any more.
         if !is_lost {
             self.shared.commit(consumer, &ready, CommitMode::Sync);

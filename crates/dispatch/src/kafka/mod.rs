@@ -12,6 +12,8 @@ pub mod config;
 #[cfg(feature = "kafka")]
 mod consumer;
 #[cfg(feature = "kafka")]
+mod lag;
+#[cfg(feature = "kafka")]
 mod producer;
 #[cfg(feature = "kafka")]
 pub mod record;

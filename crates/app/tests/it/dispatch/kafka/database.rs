@@ -17,7 +17,7 @@ use testkit::{
 use super::{Load, assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
     dispatch::{LATER, replica, subscribe},
-    support::{Backend, on_topic, size},
+    support::{Backend, Tidegate, on_topic, size},
 };
 
 fn servers() -> Result<(postgres::Server, kafka::Shared), Unavailable> {
@@ -59,7 +59,7 @@ fn a_database_that_dies_loses_nothing_and_events_are_accepted_meanwhile() {
     println!("{twice} of {} twice", load.sent());
 }
 
-/// Its offsets are all that the next worker knows of what it has read.
+/// Its offsets are all that the next worker knows of what it has read. What it could not write counts as waiting.
 #[test]
 fn a_worker_that_leaves_while_the_database_is_away_commits_no_record_that_is_not_written() {
     const EVENTS: usize = 50;
@@ -74,11 +74,14 @@ fn a_worker_that_leaves_while_the_database_is_away_commits_no_record_that_is_not
     send_patiently(0..EVENTS, addr);
     let in_vain = || tidegate.metric("tidegate_kafka_write_retries_total");
     wait_until(LATER, "records to be read and not written", || in_vain() >= Some(3.0));
+    let waiting = |worker: &Tidegate| worker.metric("tidegate_kafka_lag_records");
+    wait_until(LATER, "the lag to tell of them", || waiting(&tidegate) == Some(EVENTS as f64));
     tidegate.terminate();
     let ended = tidegate.wait(LATER);
     server.restart();
-    let _again = ended.again().start();
+    let again = ended.again().start();
     assert_nothing_lost(addr, &receiver, EVENTS);
+    wait_until(LATER, "the lag to tell of none", || waiting(&again) == Some(0.0));
 }
 
 /// librdkafka remembers that a partition was paused, also while another worker has it.

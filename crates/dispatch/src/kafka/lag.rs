@@ -1,0 +1,67 @@
+//! How many records wait in each partition: those that Kafka has, less those that the group has committed.
+//!
+//! The brokers are asked. To the client that reads, a partition that is paused or not read yet looks empty.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, KafkaResult},
+};
+
+use super::{
+    client::{self, Quiet},
+    config::Config,
+    consumer::Shared,
+};
+use crate::metrics as names;
+
+const EVERY: Duration = Duration::from_secs(5);
+/// For one question to the brokers.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Until nobody reads any more. While the brokers do not answer the last figures stand.
+pub(super) async fn watch(config: Config, reading: Weak<Shared>) -> Result<(), KafkaError> {
+    // Of the same group, and no member of it.
+    let client: Arc<BaseConsumer<Quiet>> = Arc::new(client::consumer(&config).create_with_context(Quiet)?);
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(partitions) = reading.upgrade().map(|shared| shared.partitions()) else { return Ok(()) };
+        if partitions.is_empty() {
+            continue;
+        }
+        let (client, topic) = (Arc::clone(&client), config.topic.clone());
+        let lags = match tokio::task::spawn_blocking(move || ask(&client, &topic, &partitions)).await {
+            Ok(Ok(lags)) => lags,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "Kafka did not say how many records wait.");
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let Some(ours) = reading.upgrade().map(|shared| shared.partitions()) else { return Ok(()) };
+        for (partition, lag) in lags.into_iter().filter(|(partition, _)| ours.contains(partition)) {
+            metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(lag as f64);
+        }
+    }
+}
+
+fn ask(client: &BaseConsumer<Quiet>, topic: &str, partitions: &[i32]) -> KafkaResult<Vec<(i32, i64)>> {
+    let all = |offset: Offset| {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        partitions.iter().try_for_each(|partition| list.add_partition_offset(topic, *partition, offset))?;
+        KafkaResult::Ok(list)
+    };
+    let committed = client.committed_offsets(all(Offset::Invalid)?, PATIENCE)?;
+    let [begin, end] = [Offset::Beginning, Offset::End].map(|edge| client.offsets_for_times(all(edge)?, PATIENCE));
+    let (begin, end) = (begin?, end?);
+    let offset = |list: &TopicPartitionList, partition| {
+        list.find_partition(topic, partition).and_then(|found| found.offset().to_raw()).unwrap_or(0).max(0)
+    };
+    let lag = |partition| offset(&end, partition) - offset(&committed, partition).max(offset(&begin, partition));
+    Ok(partitions.iter().map(|partition| (*partition, lag(*partition).max(0))).collect())
+}
