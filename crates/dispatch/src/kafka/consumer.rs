@@ -62,6 +62,8 @@ pub(super) struct Shared {
     under_way: Mutex<usize>,
     written: Condvar,
     is_paused: AtomicBool,
+    /// Partitions came since reading was last paused or resumed.
+    are_new: AtomicBool,
     voice: Voice,
 }
 
@@ -131,6 +133,8 @@ struct Reader {
     /// Read while there was no room for it.
     strays: Vec<Incoming>,
     committed_at: Instant,
+    /// Ever.
+    has_paused: bool,
 }
 
 impl Reader {
@@ -141,6 +145,7 @@ impl Reader {
             under_way: Mutex::new(0),
             written: Condvar::new(),
             is_paused: AtomicBool::new(false),
+            are_new: AtomicBool::new(false),
             voice: Voice::default(),
         });
         let context = Context { shared: Arc::clone(&shared) };
@@ -156,7 +161,15 @@ impl Reader {
                 tracing::error!(%error, "How many records wait in Kafka cannot be told.");
             }
         });
-        Ok(Reader { consumer, shared, batches, give_up, strays: Vec::new(), committed_at: Instant::now() })
+        Ok(Reader {
+            consumer,
+            shared,
+            batches,
+            give_up,
+            strays: Vec::new(),
+            committed_at: Instant::now(),
+            has_paused: false,
+        })
     }
 
     fn run(mut self, stopping: &CancellationToken) -> Result<(), KafkaError> {
@@ -234,15 +247,22 @@ impl Reader {
         }
     }
 
-    fn pause(&self) {
-        if !self.shared.is_paused.swap(true, Relaxed) {
+    fn pause(&mut self) {
+        self.has_paused = true;
+        let was_paused = self.shared.is_paused.swap(true, Relaxed);
+        if !was_paused {
             metrics::counter!(names::KAFKA_PAUSES).increment(1);
+        }
+        if self.shared.are_new.swap(false, Relaxed) || !was_paused {
             self.shared.report(self.consumer.assignment().and_then(|all| self.consumer.pause(&all)), "pause");
         }
     }
 
+    /// librdkafka remembers that a partition was paused, also while it was another's: without a word it would never be read when
+    /// it comes back. Not said in the callback that takes it over: one worker in hundreds never returned from there.
     fn resume(&self) {
-        if self.shared.is_paused.swap(false, Relaxed) {
+        let was_paused = self.shared.is_paused.swap(false, Relaxed);
+        if self.shared.are_new.swap(false, Relaxed) && self.has_paused || was_paused {
             self.shared.report(self.consumer.assignment().and_then(|all| self.consumer.resume(&all)), "resume");
         }
     }
@@ -361,20 +381,18 @@ impl ConsumerContext for Context {
         tracing::info!(?partitions, is_lost, "Partitions were handed over.");
     }
 
-    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(list) if list.count() > 0 => {
                 let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-                let mut tracker = self.shared.tracker.lock();
-                partitions.iter().for_each(|partition| tracker.assign(*partition));
+                let held = {
+                    let mut tracker = self.shared.tracker.lock();
+                    partitions.iter().for_each(|partition| tracker.assign(*partition));
+                    tracker.partitions().len()
+                };
                 metrics::counter!(names::KAFKA_REBALANCES, "kind" => "assign").increment(1);
-                metrics::gauge!(names::KAFKA_PARTITIONS).set(tracker.partitions().len() as f64);
-                // librdkafka remembers that one was paused, also while it was another's: without a word it would never be read.
-                if self.shared.is_paused.load(Relaxed) {
-                    self.shared.report(consumer.pause(list), "pause");
-                } else {
-                    self.shared.report(consumer.resume(list), "resume");
-                }
+                metrics::gauge!(names::KAFKA_PARTITIONS).set(held as f64);
+                self.shared.are_new.store(true, Relaxed);
                 tracing::info!(?partitions, "Partitions were taken over.");
             }
             Rebalance::Error(error) => self.shared.voice.error(error, "while sharing partitions"),
