@@ -12,11 +12,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{
-    engine::Answer,
-    metrics::{KEYS_UNSEEN, RULE_DECISIONS},
-    rule::Rule,
-};
+use crate::metrics::{KEYS_UNSEEN, RULE_DECISIONS};
 
 /// Rules with a counter of their own; the others share one.
 const MOST_NAMES: usize = 200;
@@ -24,6 +20,15 @@ const MOST_NAMES: usize = 200;
 const MOST_KEYS: usize = 256;
 /// Tenants whose keys are remembered.
 const MOST_TENANTS: usize = 1_000;
+
+/// What came of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Allowed,
+    Denied,
+    /// It would have been, and passed.
+    ShadowDenied,
+}
 
 /// One rule's counters.
 #[derive(Debug)]
@@ -66,13 +71,11 @@ struct Table {
 }
 
 impl Seen {
-    pub(crate) fn note(&self, tenant: &str, key: &str, answer: &Answer) {
-        let meters = answer.rule.meters.get_or_init(|| self.meters(&answer.rule));
-        let is_refused = !answer.decision.is_allowed();
-        let counter = match (is_refused, answer.rule.is_shadow) {
-            (false, _) => &meters.allowed,
-            (true, false) => &meters.denied,
-            (true, true) => &meters.shadow_denied,
+    pub(crate) fn note(&self, tenant: &str, key: &str, meters: &Meters, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Allowed => &meters.allowed,
+            Outcome::Denied => &meters.denied,
+            Outcome::ShadowDenied => &meters.shadow_denied,
         };
         counter.increment(1);
         let Some(tables) = self.tables(tenant) else { return };
@@ -82,7 +85,7 @@ impl Seen {
             return;
         };
         tables.checked.count(key);
-        if is_refused {
+        if outcome != Outcome::Allowed {
             tables.denied.count(key);
         }
     }
@@ -106,13 +109,15 @@ impl Seen {
         Some(Arc::clone(tenants.entry(tenant.into()).or_default()))
     }
 
-    fn meters(&self, rule: &Rule) -> Meters {
+    /// The counters of a rule with this name.
+    pub(crate) fn meters(&self, name: &str) -> Meters {
         let mut names = self.names.lock();
-        let has_own = names.contains(&rule.name) || names.len() < MOST_NAMES;
-        if has_own && !names.contains(&rule.name) {
-            names.push(Arc::clone(&rule.name));
+        let is_known = names.iter().any(|known| **known == *name);
+        let has_own = is_known || names.len() < MOST_NAMES;
+        if has_own && !is_known {
+            names.push(name.into());
         }
-        let name = if has_own { rule.name.as_ref().to_owned() } else { "other".to_owned() };
+        let name = if has_own { name.to_owned() } else { "other".to_owned() };
         let counter =
             |result: &'static str| metrics::counter!(RULE_DECISIONS, "rule" => name.clone(), "result" => result);
         Meters { allowed: counter("allowed"), denied: counter("denied"), shadow_denied: counter("shadow_denied") }

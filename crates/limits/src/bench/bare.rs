@@ -54,6 +54,7 @@ impl RateLimitService for Fixed {
                 header("x-ratelimit-remaining", "999999"),
                 header("x-ratelimit-reset", "1"),
             ],
+            dynamic_metadata: None,
         }))
     }
 }

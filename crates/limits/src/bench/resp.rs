@@ -24,8 +24,6 @@ pub(super) struct Client {
     stream: TcpStream,
     pipelined: u64,
     hot: bool,
-    /// How an answer begins that lets the call pass: redis-cell says whether it is limited, throttlecrab whether it is allowed.
-    passes: &'static [u8],
     request: Vec<u8>,
     answers: BytesMut,
 }
@@ -34,7 +32,7 @@ impl Client {
     async fn connect(addr: SocketAddr, pipelined: u64, hot: bool) -> io::Result<Client> {
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream, pipelined, hot, passes: b":0", request: Vec::new(), answers: BytesMut::new() })
+        Ok(Client { stream, pipelined, hot, request: Vec::new(), answers: BytesMut::new() })
     }
 
     async fn many(addr: SocketAddr, pipelined: u64) -> io::Result<Vec<Client>> {
@@ -45,22 +43,15 @@ impl Client {
         Ok(clients)
     }
 
-    async fn many_of_throttlecrab(addr: SocketAddr, pipelined: u64) -> io::Result<Vec<Client>> {
-        let clients = Client::many(addr, pipelined).await?;
-        Ok(clients.into_iter().map(|client| Client { passes: b":1", ..client }).collect())
-    }
-
     fn write(&mut self, number: u64) -> io::Result<()> {
         self.request.clear();
         for n in 0..self.pipelined {
             if self.hot {
                 let per_second = HOT_PER_SECOND.to_string();
-                let burst = (HOT_PER_SECOND - 1).to_string();
+                let length = per_second.len();
                 write!(
                     self.request,
-                    "*5\r\n$8\r\nTHROTTLE\r\n$3\r\nhot\r\n${}\r\n{burst}\r\n${}\r\n{per_second}\r\n$1\r\n1\r\n",
-                    burst.len(),
-                    per_second.len()
+                    "*5\r\n$8\r\nTHROTTLE\r\n$3\r\nhot\r\n${length}\r\n{per_second}\r\n${length}\r\n{per_second}\r\n$1\r\n1\r\n",
                 )?;
                 continue;
             }
@@ -79,14 +70,14 @@ impl Load for Client {
         self.write(number)?;
         self.stream.write_all(&self.request).await?;
         self.answers.clear();
-        // An answer is an array of five integers: six lines, the second of which says whether it was refused.
+        // An answer is an array of five integers: six lines, the second of which says whether it is allowed.
         let (mut lines, mut read, mut admitted) = (0, 0, 0);
         while lines < self.pipelined * 6 {
             if self.stream.read_buf(&mut self.answers).await? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
             while let Some(end) = self.answers[read..].iter().position(|byte| *byte == b'\n') {
-                admitted += u64::from(lines % 6 == 1 && self.answers[read..].starts_with(self.passes));
+                admitted += u64::from(lines % 6 == 1 && self.answers[read..].starts_with(b":1"));
                 lines += 1;
                 read += end + 1;
             }
@@ -104,7 +95,7 @@ pub(super) async fn measure(
     for pipelined in [PIPELINED, 1] {
         let mut our_side = Side::new(Client::many(ours.resp, pipelined).await?);
         let mut peer_side = match peer {
-            Some(peer) => Some(Side::new(Client::many_of_throttlecrab(peer.resp, pipelined).await?)),
+            Some(peer) => Some(Side::new(Client::many(peer.resp, pipelined).await?)),
             None => None,
         };
         let mut sides: Vec<&mut dyn Contender> = vec![&mut our_side];

@@ -6,7 +6,11 @@ use futures_util::future::join_all;
 use gate::limiter::{self, Decision, Policy};
 
 use super::{Engine, Found, MOST_TOGETHER};
-use crate::{error::Error, rule::Rule};
+use crate::{
+    error::Error,
+    rule::Rule,
+    seen::{Meters, Outcome},
+};
 
 /// One question: this key, this cost. The rule says what a call costs that does not.
 #[derive(Clone, Copy, Debug)]
@@ -142,19 +146,39 @@ impl Engine {
     /// Words a decision, and notes it.
     pub(super) fn answer(&self, tenant: &str, key: &str, found: Found, decision: Decision) -> Answer {
         let answer = Answer { rule: found.rule, policy: found.policy, decision };
-        self.inner.seen.note(tenant, key, &answer);
+        let rule = &answer.rule;
+        let meters = rule.meters.get_or_init(|| self.inner.seen.meters(&rule.name));
+        self.note(tenant, key, &rule.name, meters, rule.is_shadow, &decision);
+        answer
+    }
+
+    /// Counts a decision, remembers its key, and logs a sample.
+    pub(super) fn note(
+        &self,
+        tenant: &str,
+        key: &str,
+        rule: &str,
+        meters: &Meters,
+        is_shadow: bool,
+        decision: &Decision,
+    ) {
+        let outcome = match (decision.is_allowed(), is_shadow) {
+            (true, _) => Outcome::Allowed,
+            (false, false) => Outcome::Denied,
+            (false, true) => Outcome::ShadowDenied,
+        };
+        self.inner.seen.note(tenant, key, meters, outcome);
         if self.inner.log_sample > 0.0 && fastrand::f64() < self.inner.log_sample {
             tracing::info!(
                 tenant,
                 key,
-                rule = &*answer.rule.name,
-                allowed = answer.is_allowed(),
-                shadow_denied = answer.is_shadow_denied(),
+                rule,
+                allowed = outcome != Outcome::Denied,
+                shadow_denied = outcome == Outcome::ShadowDenied,
                 remaining = decision.remaining,
                 degraded = decision.degraded,
                 "Decided over a limit."
             );
         }
-        answer
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
+use aws_lc_rs::digest;
 use futures_util::future::join_all;
 use gate::{
     Key,
@@ -13,7 +14,7 @@ use gate::{
 
 use super::{Engine, MOST_KEY_BYTES, MOST_TOGETHER, Space, name};
 use crate::{
-    envoy::{Descriptor, Domain, Limit, Rate, Unit},
+    envoy::{Descriptor, Domain, Entry, Limit, Rate, Unit},
     error::Error,
     rule::Algorithm,
 };
@@ -58,6 +59,11 @@ impl Standing {
     pub fn is_over(&self) -> bool {
         matches!(self, Standing::Limited(limited) if limited.is_over())
     }
+
+    /// Was it decided without Redis?
+    pub fn is_degraded(&self) -> bool {
+        matches!(self, Standing::Limited(limited) if limited.decision.degraded)
+    }
 }
 
 /// A limit that this request is counted by.
@@ -96,11 +102,32 @@ impl Engine {
         let known = book.envoy.get(domain).ok_or_else(|| Error::UnknownDomain { domain: domain.to_owned() })?;
         let (mut standings, counted) = self.limits_of(tenant, domain, known, descriptors)?;
         let decisions = self.decide_counted(&counted).await?;
-        for (Counted { index, limit, rate, .. }, decision) in counted.into_iter().zip(decisions) {
+        for (Counted { index, limit, rate, hits, .. }, decision) in counted.into_iter().zip(decisions) {
             let Rate { requests_per_unit, unit, .. } = rate;
+            if let Some(limit) = limit.as_ref().filter(|_| hits > 0) {
+                self.note_descriptor(tenant, domain, &descriptors[index], limit, &decision);
+            }
             standings[index] = Standing::Limited(Limited { limit, requests_per_unit, unit, decision });
         }
         Ok(standings)
+    }
+
+    /// By the name of its limit, and as `domain.key_value`, as Envoy ratelimit calls it.
+    fn note_descriptor(&self, tenant: &str, domain: &str, descriptor: &Descriptor, limit: &Limit, decision: &Decision) {
+        let mut key = domain.to_owned();
+        for Entry { key: name, value } in &descriptor.entries {
+            let parts = if value.is_empty() { [".", name, "", ""] } else { [".", name, "_", value] };
+            key.extend(parts);
+        }
+        let (rule, own);
+        let meters = if limit.is_detailed {
+            (rule, own) = (&*key, self.inner.seen.meters(&key));
+            &own
+        } else {
+            rule = &*limit.path;
+            limit.meters.get_or_init(|| self.inner.seen.meters(rule))
+        };
+        self.note(tenant, &key, rule, meters, limit.is_shadow, decision);
     }
 
     /// The limits this request meets; every descriptor that meets none stands unlimited already.
@@ -207,7 +234,8 @@ pub(crate) fn envoy_rate(algorithm: Algorithm, requests_per_unit: u32, unit: Uni
     Ok(Rate { requests_per_unit, unit, policy })
 }
 
-/// What a descriptor's counter is called: its domain and all of its entries.
+/// What a descriptor's counter is called: its domain and all of its entries. A limit that the request brings along counts apart
+/// from the configured one, by its unit. A long name is counted by its hash: an error would let Envoy pass the request.
 fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&Arc<Limit>>) -> Result<Key, Error> {
     if let Some(limit) = limit.filter(|limit| limit.shares_threshold) {
         return name(tenant, Space::Envoy, &limit.path);
@@ -218,8 +246,12 @@ fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&A
         push_part(&mut text, &entry.key);
         push_part(&mut text, &entry.value);
     }
+    if let Some(own) = descriptor.limit {
+        push_part(&mut text, &own.unit.length().as_secs().to_string());
+    }
     if text.len() > MOST_KEY_BYTES {
-        return Err(Error::KeyTooLong { bytes: text.len() });
+        let hash = digest::digest(&digest::SHA256, text.as_bytes());
+        text = hash.as_ref().iter().fold("#".to_owned(), |text, byte| text + &format!("{byte:02x}"));
     }
     name(tenant, Space::Envoy, &text)
 }

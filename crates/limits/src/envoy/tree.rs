@@ -1,10 +1,14 @@
 //! The descriptors of every domain, and the search through them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use gate::limiter::Policy;
 
 use super::{Entry, Unit};
+use crate::seen::Meters;
 
 /// Every domain of every file.
 #[derive(Debug, Default)]
@@ -52,6 +56,7 @@ pub struct Limit {
     pub is_detailed: bool,
     /// All values with this beginning share one counter.
     pub shares_threshold: bool,
+    pub(crate) meters: OnceLock<Meters>,
 }
 
 /// So many per unit.

@@ -1,6 +1,6 @@
 //! One file of Envoy ratelimit's configuration, read and checked. What is wrong is told with its line and the fix.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -151,6 +151,7 @@ impl Reader {
             is_shadow: written.shadow_mode,
             is_detailed: written.detailed_metric || written.value_to_metric,
             shares_threshold: written.share_threshold && written.value.ends_with('*'),
+            meters: OnceLock::new(),
         })
     }
 }

@@ -23,9 +23,9 @@ pub(super) fn headers(standings: &[Standing]) -> Vec<HeaderValue> {
     headers.push(header("x-ratelimit-limit", limit.to_string()));
     headers.push(header("x-ratelimit-remaining", remaining.to_string()));
     headers.push(header("x-ratelimit-reset", reset.to_string()));
-    if tightest.is_over() {
-        let retry_after = tightest.decision.retry_after().map_or(reset, seconds);
-        headers.push(header("retry-after", retry_after.to_string()));
+    // Who asks for more than the limit, or meets a limit of 0, waits in vain.
+    if let Some(wait) = tightest.decision.retry_after().filter(|_| tightest.is_over()) {
+        headers.push(header("retry-after", seconds(wait).to_string()));
     }
     headers
 }

@@ -113,7 +113,14 @@ fn answer(standings: &[Standing]) -> RateLimitResponse {
         overall_code: code(is_over).into(),
         statuses: standings.iter().map(one).collect(),
         response_headers_to_add: headers(standings),
+        dynamic_metadata: standings.iter().any(Standing::is_degraded).then(degraded),
     }
+}
+
+/// For Envoy's access log, or its next filter: `{"degraded": true}`.
+fn degraded() -> prost_types::Struct {
+    let yes = prost_types::Value { kind: Some(prost_types::value::Kind::BoolValue(true)) };
+    prost_types::Struct { fields: [("degraded".to_owned(), yes)].into() }
 }
 
 fn one(standing: &Standing) -> DescriptorStatus {

@@ -19,7 +19,7 @@ use super::{
     frame::{self, LONGEST_COMMAND, Words},
     reply::Replies,
     session::{After, Session},
-    throttle::{self, Throttle},
+    throttle::{Dialect, Throttle},
 };
 
 /// Questions of one connection under way at a time.
@@ -127,13 +127,13 @@ impl Connection {
     /// A question waits for those that come after it; everything else is answered when its turn has come.
     async fn command(&mut self) -> After {
         let Connection { input, words, session, .. } = self;
-        if !is_throttle(words.get(input, 0)) {
+        let Some(dialect) = Dialect::of(words.get(input, 0)) else {
             self.decide().await;
             return self.session.answer(&self.input, &self.words, &mut self.replies).await;
-        }
+        };
         let asked = session.may_throttle().and_then(|(namespace, policies)| {
             let arguments = (1..words.len()).map(|index| words.get(input, index));
-            Throttle::parse(arguments, namespace, policies).map_err(|mistake| format!("ERR {mistake}"))
+            Throttle::parse(dialect, arguments, namespace, policies).map_err(|mistake| format!("ERR {mistake}"))
         });
         match asked {
             Ok(question) => {
@@ -157,31 +157,27 @@ impl Connection {
         }
         let Server { limiter, decided, in_flight, .. } = &*self.server;
         let mut denied: u64 = 0;
-        let mut take = |decision: &gate::limiter::Decision| {
+        let mut take = |question: &Throttle, decision: gate::limiter::Decision| {
             denied += u64::from(!decision.is_allowed());
-            throttle::write(decision, &mut self.replies);
+            question.write(&decision, &mut self.replies);
         };
         match in_flight {
             None => {
                 for question in &self.questions {
-                    take(&question.decide(limiter).await);
+                    take(question, question.decide(limiter).await);
                 }
             }
             Some(in_flight) => {
                 let count = u32::try_from(self.questions.len()).unwrap_or(u32::MAX);
                 // Closed by nobody.
                 let _places = in_flight.acquire_many(count).await.ok();
-                join_all(self.questions.iter().map(|question| question.decide(limiter))).await.iter().for_each(take);
+                let decisions = join_all(self.questions.iter().map(|question| question.decide(limiter))).await;
+                self.questions.iter().zip(decisions).for_each(|(question, decision)| take(question, decision));
             }
         }
         decided.count(self.questions.len() as u64 - denied, denied);
         self.questions.clear();
     }
-}
-
-#[inline]
-fn is_throttle(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"THROTTLE") || name.eq_ignore_ascii_case(b"CL.THROTTLE")
 }
 
 /// How long a client may take: longer to say nothing than to say something. The timer is set once per step and not once

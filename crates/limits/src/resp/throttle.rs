@@ -1,9 +1,10 @@
-//! `THROTTLE key max_burst count period [quantity]`, with redis-cell's meaning. Pure but for the asking.
+//! `CL.THROTTLE key max_burst count period [quantity]` as redis-cell means it, and `THROTTLE` as throttlecrab does. Pure but
+//! for the asking.
 //!
-//! The limit is `max_burst + 1`: so many may come at once, and `count` per `period` seconds come back. A quantity of 0
-//! looks and takes nothing.
+//! So many as the limit may come at once, and `count` per `period` seconds come back. redis-cell's limit is `max_burst + 1`,
+//! throttlecrab's is `max_burst`. A quantity of 0 looks and takes nothing.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 use gate::{
     Key,
@@ -12,7 +13,6 @@ use gate::{
 
 use super::reply::Replies;
 
-const USAGE: &str = "write THROTTLE key max_burst count period [quantity]";
 /// What a limit, a count or a quantity may be.
 const MOST: u64 = 1 << 32;
 const LONGEST_PERIOD_S: u64 = 366 * 24 * 3_600;
@@ -21,13 +21,42 @@ const KIND: &str = "/r/";
 /// Policies that a connection remembers.
 const REMEMBERED: usize = 16;
 
+/// Whose command it is: what its burst means, and how it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Cell,
+    Crab,
+}
+
+impl Dialect {
+    #[inline]
+    pub(super) fn of(command: &[u8]) -> Option<Dialect> {
+        if command.eq_ignore_ascii_case(b"THROTTLE") {
+            Some(Dialect::Crab)
+        } else {
+            command.eq_ignore_ascii_case(b"CL.THROTTLE").then_some(Dialect::Cell)
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Dialect::Cell => "CL.THROTTLE",
+            Dialect::Crab => "THROTTLE",
+        })
+    }
+}
+
 /// What is wrong with a command, in the words of its caller.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Mistake {
-    #[error("wrong number of arguments for 'throttle' command: {USAGE}")]
-    WordCount,
-    #[error("{field}: not a whole number from {least} to {most}: {USAGE}")]
-    Number { field: &'static str, least: u64, most: u64 },
+    #[error("wrong number of arguments for '{0}' command: write {0} key max_burst count period [quantity]")]
+    WordCount(Dialect),
+    #[error(
+        "{field}: not a whole number from {least} to {most}: write {dialect} key max_burst count period [quantity]"
+    )]
+    Number { dialect: Dialect, field: &'static str, least: u64, most: u64 },
     #[error("key: it must be UTF-8 text: encode bytes as hex or base64")]
     NotText,
     #[error("key: a key has 1 to {most} bytes")]
@@ -39,6 +68,7 @@ pub(super) enum Mistake {
 /// One question.
 #[derive(Debug)]
 pub(super) struct Throttle {
+    dialect: Dialect,
     key: Key,
     policy: Policy,
     /// `None` looks.
@@ -83,13 +113,13 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    fn get(&mut self, max_burst: u64, count: u64, period_s: u64) -> Result<Policy, Mistake> {
-        let terms = [max_burst, count, period_s];
+    fn get(&mut self, limit: u64, count: u64, period_s: u64) -> Result<Policy, Mistake> {
+        let terms = [limit, count, period_s];
         if let Some((_, policy)) = self.known.iter().find(|(known, _)| *known == terms) {
             return Ok(*policy);
         }
         let policy = Policy::new(Algorithm::Gcra, count, Duration::from_secs(period_s))
-            .and_then(|policy| policy.burst(max_burst + 1))
+            .and_then(|policy| policy.burst(limit))
             .map_err(Mistake::Rate)?;
         if self.known.len() < REMEMBERED {
             self.known.push((terms, policy));
@@ -104,28 +134,30 @@ impl Policies {
 impl Throttle {
     /// Reads the words after the command's name.
     pub(super) fn parse<'a>(
+        dialect: Dialect,
         words: impl ExactSizeIterator<Item = &'a [u8]>,
         namespace: &mut Namespace,
         policies: &mut Policies,
     ) -> Result<Throttle, Mistake> {
         if !(4..=5).contains(&words.len()) {
-            return Err(Mistake::WordCount);
+            return Err(Mistake::WordCount(dialect));
         }
         let mut words = words;
         let name = words.next().unwrap_or_default();
         let mut number = |field, least, most| match words.next() {
-            Some(word) => whole(word, least, most).ok_or(Mistake::Number { field, least, most }).map(Some),
+            Some(word) => whole(word, least, most).ok_or(Mistake::Number { dialect, field, least, most }).map(Some),
             None => Ok(None),
         };
-        let max_burst = number("max_burst", 0, MOST - 1)?.ok_or(Mistake::WordCount)?;
-        let count = number("count", 1, MOST)?.ok_or(Mistake::WordCount)?;
-        let period_s = number("period", 1, LONGEST_PERIOD_S)?.ok_or(Mistake::WordCount)?;
+        let beyond_burst = u64::from(dialect == Dialect::Cell);
+        let max_burst = number("max_burst", 1 - beyond_burst, MOST - 1)?.ok_or(Mistake::WordCount(dialect))?;
+        let count = number("count", 1, MOST)?.ok_or(Mistake::WordCount(dialect))?;
+        let period_s = number("period", 1, LONGEST_PERIOD_S)?.ok_or(Mistake::WordCount(dialect))?;
         let quantity = number("quantity", 0, MOST)?.unwrap_or(1);
-        let policy = policies.get(max_burst, count, period_s)?;
-        Ok(Throttle { key: namespace.key(name)?, policy, quantity: NonZeroU64::new(quantity) })
+        let policy = policies.get(max_burst + beyond_burst, count, period_s)?;
+        Ok(Throttle { dialect, key: namespace.key(name)?, policy, quantity: NonZeroU64::new(quantity) })
     }
 
-    /// As in redis-cell, a quantity of 0 is never refused: `remaining` tells.
+    /// As with both of them, a quantity of 0 is never refused: `remaining` tells.
     pub(super) async fn decide(&self, limiter: &Limiter) -> Decision {
         let verdict = match self.quantity {
             Some(quantity) => {
@@ -139,17 +171,24 @@ impl Throttle {
         };
         Decision { verdict, ..limiter.peek(&self.key, &self.policy, NonZeroU64::MIN).await }
     }
-}
 
-/// Limited (0 or 1), limit, remaining, seconds until it would pass (-1: it passed, or never will), seconds until full.
-#[inline]
-pub(super) fn write(decision: &Decision, replies: &mut Replies) {
-    replies.array(5);
-    replies.integer(i64::from(!decision.is_allowed()));
-    replies.integer(decision.limit.cast_signed());
-    replies.integer(decision.remaining.cast_signed());
-    replies.integer(decision.retry_after().map_or(-1, seconds));
-    replies.integer(seconds(decision.reset_after));
+    /// redis-cell: is it limited, limit, remaining, seconds until it would pass (-1: it passed, or never will), seconds until full.
+    /// throttlecrab: is it allowed, limit, remaining, seconds until full, seconds until it would pass (0: it passed; -1: never).
+    #[inline]
+    pub(super) fn write(&self, decision: &Decision, replies: &mut Replies) {
+        let (is_allowed, full) = (decision.is_allowed(), seconds(decision.reset_after));
+        let wait = decision.retry_after().map_or(-1, seconds);
+        replies.array(5);
+        replies.integer(i64::from(is_allowed == (self.dialect == Dialect::Crab)));
+        replies.integer(decision.limit.cast_signed());
+        replies.integer(decision.remaining.cast_signed());
+        let (fourth, fifth) = match self.dialect {
+            Dialect::Cell => (wait, full),
+            Dialect::Crab => (full, if is_allowed { 0 } else { wait }),
+        };
+        replies.integer(fourth);
+        replies.integer(fifth);
+    }
 }
 
 /// Rounded up: a caller that waits so long does not come too early.
@@ -178,35 +217,46 @@ mod tests {
 
     use super::*;
 
-    fn parse(words: &[&[u8]]) -> Result<Throttle, Mistake> {
-        Throttle::parse(words.iter().copied(), &mut Namespace::new("acme"), &mut Policies::default())
+    fn parse(dialect: Dialect, words: &[&[u8]]) -> Result<Throttle, Mistake> {
+        Throttle::parse(dialect, words.iter().copied(), &mut Namespace::new("acme"), &mut Policies::default())
     }
 
-    async fn answers(words: &[&[u8]], count: usize) -> Vec<String> {
+    async fn answers(dialect: Dialect, words: &[&[u8]], count: usize) -> Vec<String> {
         let limiter = Limiter::new(&Backend::memory_with(Clock::manual(1_000_000_000)));
-        let throttle = parse(words).unwrap();
+        let throttle = parse(dialect, words).unwrap();
         let mut answers = Vec::new();
         for _ in 0..count {
             let mut replies = Replies::default();
-            write(&throttle.decide(&limiter).await, &mut replies);
+            throttle.write(&throttle.decide(&limiter).await, &mut replies);
             answers.push(String::from_utf8_lossy(replies.bytes()).replace("\r\n", " ").replace(':', ""));
         }
         answers
     }
 
     #[tokio::test]
-    async fn the_limit_is_one_more_than_the_burst_and_seconds_are_rounded_up() {
+    async fn redis_cells_limit_is_one_more_than_the_burst_and_seconds_are_rounded_up() {
         // 15 at once after the first, 30 per minute: the example of redis-cell's own page.
-        let seen = answers(&[b"user", b"15", b"30", b"60"], 17).await;
+        let seen = answers(Dialect::Cell, &[b"user", b"15", b"30", b"60"], 17).await;
         assert_eq!(seen[0], "*5 0 16 15 -1 2 ");
         assert_eq!(seen[15], "*5 0 16 0 -1 32 ");
         assert_eq!(seen[16], "*5 1 16 0 2 32 ");
     }
 
     #[tokio::test]
+    async fn throttlecrab_says_what_is_allowed_its_limit_is_the_burst_and_the_wait_comes_last() {
+        let seen = answers(Dialect::Crab, &[b"user", b"2", b"30", b"60"], 3).await;
+        assert_eq!(seen, ["*5 1 2 1 2 0 ", "*5 1 2 0 4 0 ", "*5 0 2 0 4 2 "]);
+        assert_eq!(answers(Dialect::Crab, &[b"user", b"2", b"30", b"60", b"0"], 1).await, ["*5 1 2 2 0 0 "]);
+        assert_eq!(answers(Dialect::Crab, &[b"user", b"2", b"30", b"60", b"5"], 1).await, ["*5 0 2 2 0 -1 "]);
+        let mistake = parse(Dialect::Crab, &[b"user", b"0", b"30", b"60"]).unwrap_err().to_string();
+        assert!(mistake.starts_with("max_burst: not a whole number from 1 "), "{mistake}");
+        assert!(mistake.ends_with("write THROTTLE key max_burst count period [quantity]"), "{mistake}");
+    }
+
+    #[tokio::test]
     async fn a_quantity_of_none_looks_and_one_above_the_limit_never_passes() {
-        assert_eq!(answers(&[b"user", b"2", b"1", b"1", b"0"], 2).await, ["*5 0 3 3 -1 0 "; 2]);
-        assert_eq!(answers(&[b"user", b"2", b"1", b"1", b"4"], 1).await, ["*5 1 3 3 -1 0 "]);
+        assert_eq!(answers(Dialect::Cell, &[b"user", b"2", b"1", b"1", b"0"], 2).await, ["*5 0 3 3 -1 0 "; 2]);
+        assert_eq!(answers(Dialect::Cell, &[b"user", b"2", b"1", b"1", b"4"], 1).await, ["*5 1 3 3 -1 0 "]);
     }
 
     #[test]
@@ -226,7 +276,7 @@ mod tests {
             (&[b"user", b"1", b"1", b"1", b"x"], "quantity: "),
         ];
         for (words, begins) in cases {
-            let mistake = parse(words).unwrap_err().to_string();
+            let mistake = parse(Dialect::Cell, words).unwrap_err().to_string();
             assert!(mistake.starts_with(begins), "{mistake:?} does not begin with {begins:?}");
         }
     }

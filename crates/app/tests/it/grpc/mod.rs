@@ -97,6 +97,9 @@ descriptors:
   - key: shadowed
     rate_limit: {unit: day, requests_per_unit: 1}
     shadow_mode: true
+  - key: detailed
+    rate_limit: {unit: day, requests_per_unit: 1}
+    detailed_metric: true
   - key: banned
     rate_limit: {unit: second, requests_per_unit: 0}
 ";

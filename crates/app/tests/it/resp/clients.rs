@@ -26,10 +26,13 @@ fn redis_cli_gets_redis_cells_five_numbers() {
     let server = Server::start(Setup::serve());
     // The example of redis-cell's own page.
     assert_eq!(need!(redis_cli(&server, &["CL.THROTTLE", "user123", "15", "30", "60", "1"])), "0 16 15 -1 2");
-    assert_eq!(need!(redis_cli(&server, &["throttle", "user123", "15", "30", "60", "15"])), "0 16 0 -1 32");
+    assert_eq!(need!(redis_cli(&server, &["cl.throttle", "user123", "15", "30", "60", "15"])), "0 16 0 -1 32");
     assert_eq!(need!(redis_cli(&server, &["-3", "CL.THROTTLE", "user123", "15", "30", "60"])), "1 16 0 2 32");
     assert_eq!(need!(redis_cli(&server, &["CL.THROTTLE", "user123", "15", "30", "60", "0"])), "0 16 0 -1 32");
     assert_eq!(need!(redis_cli(&server, &["CL.THROTTLE", "user123", "15", "30", "60", "17"])), "1 16 0 -1 32");
+    // throttlecrab's words for the same: allowed, the limit is the burst, the wait comes last.
+    assert_eq!(need!(redis_cli(&server, &["THROTTLE", "user456", "2", "30", "60"])), "1 2 1 2 0");
+    assert_eq!(need!(redis_cli(&server, &["THROTTLE", "user456", "2", "30", "60", "5"])), "0 2 1 2 -1");
     let mistake = need!(redis_cli(&server, &["CL.THROTTLE", "user123", "15", "0", "60"]));
     assert!(mistake.starts_with("ERR count: not a whole number from 1 to"), "{mistake}");
 }
@@ -86,7 +89,7 @@ fn what_libraries_say_when_they_connect_is_answered() {
 fn a_person_can_type_commands_line_by_line() {
     let server = Server::start(Setup::serve());
     let mut client = server.client();
-    client.send(b"PING\n\r\n  throttle 'a key' 0 1 60\r\necho \"a b\"\r\n").unwrap();
+    client.send(b"PING\n\r\n  cl.throttle 'a key' 0 1 60\r\necho \"a b\"\r\n").unwrap();
     assert_eq!([client.reply(), client.reply(), client.reply()], ["PONG", "0 1 0 -1 60", "a b"]);
 }
 
@@ -95,7 +98,7 @@ fn ten_thousand_commands_in_one_write_are_answered_in_order() {
     let server = Server::start(Setup::serve());
     let mut all = Vec::new();
     for number in 0..5_000 {
-        all.extend(command(&["THROTTLE", "hot", "99", "1", "3600"]));
+        all.extend(command(&["CL.THROTTLE", "hot", "99", "1", "3600"]));
         all.extend(command(&["ECHO", &number.to_string()]));
     }
     let mut client = server.client();

@@ -6,7 +6,7 @@ use testkit::wait_until;
 use super::Server;
 use crate::support::{ADMIN_KEY, Call, SOON, Setup};
 
-const ASK: [&str; 5] = ["THROTTLE", "same", "0", "1", "3600"];
+const ASK: [&str; 5] = ["CL.THROTTLE", "same", "0", "1", "3600"];
 
 fn key(server: &Server, tenant: &str, body: Value) -> (String, String) {
     let call = Call::post(&format!("/admin/tenants/{tenant}/keys"), body).admin();

@@ -51,7 +51,7 @@ fn mistakes_inside_a_command_leave_the_connection_open_and_charge_nothing() {
         (&["THROTTLE", "k", "1", "1"], "wrong number of arguments"),
         (&["THROTTLE", "", "1", "1", "1"], "key: a key has 1 to"),
         (&["THROTTLE", &long, "1", "1", "1"], "key: a key has 1 to"),
-        (&["THROTTLE", "k", "-1", "1", "1"], "max_burst: not a whole number from 0"),
+        (&["THROTTLE", "k", "-1", "1", "1"], "max_burst: not a whole number from 1"),
         (&["THROTTLE", "k", "1", "0", "1"], "count: not a whole number from 1"),
         (&["THROTTLE", "k", "1", "1", "0"], "period: not a whole number from 1"),
         (&["THROTTLE", "k", "1", "1", "1", "-1"], "quantity: not a whole number from 0"),
@@ -64,7 +64,7 @@ fn mistakes_inside_a_command_leave_the_connection_open_and_charge_nothing() {
     }
     client.send(b"*5\r\n$8\r\nTHROTTLE\r\n$2\r\n\xff\xfe\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n").unwrap();
     assert!(client.reply().starts_with("-ERR key: it must be UTF-8"));
-    assert_eq!(client.ask(&["THROTTLE", "k", "1", "1", "1"]), "0 2 1 -1 1");
+    assert_eq!(client.ask(&["THROTTLE", "k", "1", "1", "1"]), "1 1 0 1 0");
 }
 
 /// Also one byte at a time: what has arrived buys no time for what has not.
@@ -116,9 +116,9 @@ fn a_stranger_is_not_waited_for_as_long_as_a_client() {
 fn a_browsers_post_is_hung_up_on_before_its_body_is_read() {
     let server = Server::start(Setup::serve());
     let mut client = server.client();
-    client.send(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nTHROTTLE k 0 1 3600\r\n").unwrap();
+    client.send(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nCL.THROTTLE k 0 1 3600\r\n").unwrap();
     assert_eq!(client.rest(), "");
-    assert_eq!(server.client().ask(&["THROTTLE", "k", "0", "1", "3600"]), "0 1 0 -1 3600");
+    assert_eq!(server.client().ask(&["CL.THROTTLE", "k", "0", "1", "3600"]), "0 1 0 -1 3600");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn replica(url: &str, prefix: &str) -> Server {
 fn three_replicas_admit_together_exactly_the_limit() {
     let redis = need!(testkit::redis());
     let replicas: Vec<Server> = (0..3).map(|_| replica(&redis.url(), redis.prefix())).collect();
-    let ask = ["THROTTLE", "shared", "99", "1", "3600"];
+    let ask = ["CL.THROTTLE", "shared", "99", "1", "3600"];
     let admitted: usize = thread::scope(|scope| {
         let asking: Vec<_> = replicas
             .iter()
@@ -45,10 +45,10 @@ fn without_redis_this_process_decides_and_goes_on_answering() {
     let redis = need!(testkit::redis::Server::start());
     let server = replica(&redis.url(), "");
     let mut client = server.client();
-    assert_eq!(client.ask(&["THROTTLE", "k", "9", "1", "3600"]), "0 10 9 -1 3600");
+    assert_eq!(client.ask(&["CL.THROTTLE", "k", "9", "1", "3600"]), "0 10 9 -1 3600");
     redis.kill();
     wait_until(SOON, "the limit to be used up from where it stood", || {
-        client.ask(&["THROTTLE", "k", "9", "1", "3600"]).starts_with("1 10 0")
+        client.ask(&["CL.THROTTLE", "k", "9", "1", "3600"]).starts_with("1 10 0")
     });
     assert_eq!(client.ask(&["PING"]), "PONG");
 }
