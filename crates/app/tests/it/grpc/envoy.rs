@@ -100,14 +100,12 @@ fn a_descriptor_may_bring_its_limit_along() {
         );
         assert_eq!(header(&answer, "ratelimit-policy"), Some(format!("\"override\";q=5;w={seconds}").as_str()));
     }
-    let ask =
-        |login: Value| client.rate_limit(json!({"domain": "edge", "descriptors": [login]}))["overall_code"].clone();
-    let login = descriptor("generic_key", "login");
-    assert_eq!([(); 4].map(|()| ask(login.clone())), ["OK", "OK", "OK", "OVER_LIMIT"]);
-    let mut own = login.clone();
-    own["limit"] = json!({"requests_per_unit": 50, "unit": "SECOND"});
-    assert_eq!(ask(own), "OK");
-    assert_eq!(ask(login), "OVER_LIMIT", "a limit that was brought along counts apart");
+    let ask = |descriptor: &Value| client.rate_limit(json!({"domain": "edge", "descriptors": [descriptor]}));
+    let (login, mut own) = (descriptor("generic_key", "login"), descriptor("generic_key", "login"));
+    own["limit"] = json!({"requests_per_unit": 50, "unit": "HOUR"});
+    assert_eq!(ask(&login)["statuses"][0]["limit_remaining"], 2);
+    assert_eq!(ask(&own)["statuses"][0]["limit_remaining"], 49, "it counts apart from the configured one");
+    assert_eq!(ask(&login)["statuses"][0]["limit_remaining"], 1);
     let mut wrong = descriptor("customer", "x");
     wrong["limit"] = json!({"requests_per_unit": 5});
     let answer = client.call(SHOULD_RATE_LIMIT, json!({"domain": "edge", "descriptors": [wrong]}));
