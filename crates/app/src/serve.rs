@@ -281,7 +281,7 @@ fn announce(config: &Config) {
         );
         #[expect(clippy::print_stdout, reason = "a newcomer's first screen: addresses and something to try")]
         {
-            println!("{}", welcome(*addr, *ops_addr));
+            println!("{}", welcome(config));
         }
     }
 }
@@ -293,15 +293,14 @@ fn database_kind(config: &Config) -> &'static str {
     }
 }
 
-/// Addresses, and a first delivery in lines to copy.
-fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
+/// Addresses, and something to try in lines to copy.
+fn welcome(config: &Config) -> String {
+    let Config { addr, ops_addr, .. } = config;
     // `make run` starts it by a path: what is shown must work when it is pasted.
     let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
-    format!(
-        "
-  API      http://{addr}        its documentation: http://{addr}/docs
-  metrics  http://{ops_addr}/metrics
-
+    let first = if config.roles.contains(&Role::Api) {
+        format!(
+            "
   Your first delivery. In another terminal start a receiver, and leave it running:
     {program} sink
 
@@ -309,7 +308,24 @@ fn welcome(addr: SocketAddr, ops_addr: SocketAddr) -> String {
     curl http://{addr}/v1/subscriptions -d '{{\"url\": \"http://127.0.0.1:9999\", \"event_types\": [\"order.*\"]}}'
     curl http://{addr}/v1/events -d '{{\"type\": \"order.created\", \"data\": {{\"order\": 1}}}}'
     curl http://{addr}/v1/deliveries
-
+"
+        )
+    } else if config.roles.contains(&Role::Limits) {
+        format!(
+            "
+  Your first limit, and a question about it:
+    curl -X PUT http://{addr}/v1/limits/rules/login -d '{{\"key\": \"login:*\", \"limit\": 5, \"window\": \"1m\"}}'
+    curl http://{addr}/v1/limits/check -d '{{\"key\": \"login:203.0.113.7\"}}'
+"
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "
+  API      http://{addr}        its documentation: http://{addr}/docs
+  metrics  http://{ops_addr}/metrics
+{first}
   Stop it with Ctrl-C.
 "
     )
