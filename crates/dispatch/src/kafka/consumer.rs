@@ -155,9 +155,9 @@ impl Reader {
         let give_up = CancellationToken::new();
         let routing = route(taking.clone(), received, Arc::clone(&shared), give_up.clone(), tasks.clone());
         tasks.spawn("kafka router", routing);
-        let (watching, stopping) = (lag::watch(config.clone(), Arc::downgrade(&shared)), tasks.stopping().clone());
+        let watching = lag::watch(config.clone(), Arc::downgrade(&shared), tasks.stopping().clone());
         tasks.spawn("kafka lag", async move {
-            if let Some(Err(error)) = stopping.run_until_cancelled(watching).await {
+            if let Err(error) = watching.await {
                 tracing::error!(%error, "How many records wait in Kafka cannot be told.");
             }
         });

@@ -12,6 +12,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, KafkaResult},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     client::{self, Quiet},
@@ -25,32 +26,40 @@ const EVERY: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Until nobody reads any more. While the brokers do not answer the last figures stand.
-pub(super) async fn watch(config: Config, reading: Weak<Shared>) -> Result<(), KafkaError> {
+pub(super) async fn watch(
+    config: Config,
+    reading: Weak<Shared>,
+    stopping: CancellationToken,
+) -> Result<(), KafkaError> {
     // Of the same group, and no member of it.
     let client: Arc<BaseConsumer<Quiet>> = Arc::new(client::consumer(&config).create_with_context(Quiet)?);
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let Some(partitions) = reading.upgrade().map(|shared| shared.partitions()) else { return Ok(()) };
-        if partitions.is_empty() {
-            continue;
+    while stopping.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
+        let Some(partitions) = reading.upgrade().map(|shared| shared.partitions()) else { break };
+        let (asked, topic) = (Arc::clone(&client), config.topic.clone());
+        let asking = tokio::task::spawn_blocking(move || ask(&asked, &topic, &partitions));
+        match stopping.run_until_cancelled(asking).await {
+            Some(Ok(Ok(lags))) => show(&lags, &reading),
+            Some(Ok(Err(error))) => tracing::debug!(%error, "Kafka did not say how many records wait."),
+            Some(Err(_)) | None => (),
         }
-        let (client, topic) = (Arc::clone(&client), config.topic.clone());
-        let lags = match tokio::task::spawn_blocking(move || ask(&client, &topic, &partitions)).await {
-            Ok(Ok(lags)) => lags,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "Kafka did not say how many records wait.");
-                continue;
-            }
-            Err(_) => continue,
-        };
-        let Some(ours) = reading.upgrade().map(|shared| shared.partitions()) else { return Ok(()) };
-        for (partition, lag) in lags.into_iter().filter(|(partition, _)| ours.contains(partition)) {
-            metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(lag as f64);
-        }
+    }
+    // Closing it waits for its threads.
+    drop(tokio::task::spawn_blocking(move || drop(client)));
+    Ok(())
+}
+
+/// Of those that are still ours.
+fn show(lags: &[(i32, i64)], reading: &Weak<Shared>) {
+    let ours = reading.upgrade().map(|shared| shared.partitions()).unwrap_or_default();
+    for (partition, lag) in lags.iter().filter(|(partition, _)| ours.contains(partition)) {
+        metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(*lag as f64);
     }
 }
 
 fn ask(client: &BaseConsumer<Quiet>, topic: &str, partitions: &[i32]) -> KafkaResult<Vec<(i32, i64)>> {
+    if partitions.is_empty() {
+        return Ok(Vec::new());
+    }
     let all = |offset: Offset| {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         partitions.iter().try_for_each(|partition| list.add_partition_offset(topic, *partition, offset))?;
