@@ -67,7 +67,7 @@ pub(super) struct SettleOut {
     /// `settled`; `again` if it was settled before and nothing changed; `late` if it had ended and was charged now.
     #[schema(example = "settled")]
     outcome: &'static str,
-    /// What is charged in the end.
+    /// What is charged in the end; 0 of what a shadow rule would have refused.
     #[schema(example = 1234)]
     cost: u64,
     remaining: u64,

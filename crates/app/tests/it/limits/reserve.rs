@@ -37,6 +37,23 @@ fn a_reservation_is_settled_once_and_settling_again_changes_nothing() {
 }
 
 #[test]
+fn a_shadow_rule_that_is_over_its_limit_still_gives_reservations_that_can_be_settled() {
+    let tidegate = with_rules(&format!("{RULES}shadow = true\n"));
+    let addr = tidegate.addr();
+    reserve(addr, json!({"key": "tokens:s", "cost": 80}));
+    for settle in [json!({"cost": 30}), json!({"outcome": "cancel"})] {
+        let made = reserve(addr, json!({"key": "tokens:s", "cost": 50, "expires_in": "9s"}));
+        assert_eq!((&made["allowed"], &made["shadow_denied"]), (&json!(true), &json!(true)), "{made}");
+        assert_eq!(made["expires_in_ms"], 9_000, "{made}");
+        let mut body = settle;
+        body["id"] = made["id"].clone();
+        let settled = call(addr, "/v1/limits/settle", body).expect(200);
+        assert_eq!((&settled["outcome"], &settled["cost"]), (&json!("settled"), &json!(0)), "{settled}");
+        assert_eq!(remaining(addr, "tokens:s"), 20, "what would have been refused is never charged");
+    }
+}
+
+#[test]
 fn a_wrong_reservation_or_settlement_is_a_problem() {
     let tidegate = with_rules(RULES);
     let addr = tidegate.addr();
@@ -50,6 +67,7 @@ fn a_wrong_reservation_or_settlement_is_a_problem() {
         ("settle", json!({"id": "rsv_nonsense", "cost": 1}), 404, "no_reservation"),
         ("settle", json!({"id": "", "cost": 1}), 404, "no_reservation"),
         ("settle", json!({"id": format!("rsv_l{}dG9rZW5zOmE", "0".repeat(32)), "cost": 1}), 404, "no_reservation"),
+        ("settle", json!({"id": format!("rsv_n{}dG9rZW5zOmE", "x".repeat(32)), "cost": 1}), 404, "no_reservation"),
         ("settle", json!({"id": made["id"]}), 422, "invalid_field"),
         ("settle", json!({"id": made["id"], "cost": 5, "outcome": "cancel"}), 422, "invalid_field"),
         ("settle", json!({"id": made["id"], "cost": -5}), 422, "invalid_field"),
