@@ -11,7 +11,10 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body as _;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::problem::Problem;
@@ -58,11 +61,30 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads JSON into `T`; the problem names the path of the field, or the line and column of the syntax error.
+/// Reads a JSON object into `T`; the problem names the path of the field, or the line and column of the syntax error.
 pub fn parse_json<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     if body.is_empty() {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_json", "the body is empty: send a JSON object"));
     }
+    if !is_object(body) {
+        parse_any::<IgnoredAny>(body)?;
+        let detail = "the body is not an object: an object is expected, in braces";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", detail));
+    }
+    parse_any(body)
+}
+
+/// The same for the few bodies that are arrays.
+pub fn parse_json_array<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Vec<T>, Problem> {
+    parse_any(body)
+}
+
+/// Can this be an object? serde also reads a struct from an array, in the order of its fields, which nobody means.
+pub fn is_object(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'{')
+}
+
+fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
@@ -70,7 +92,7 @@ pub fn parse_json<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Proble
         if !cause.is_data() {
             return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {cause}"));
         }
-        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", without_position(&cause));
+        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", in_words(&cause));
         if path == "." { problem } else { problem.field(path) }
     })?;
     deserializer.end().map_err(|error| {
@@ -79,10 +101,15 @@ pub fn parse_json<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Proble
     Ok(value)
 }
 
-/// serde_json appends "at line 1 column 2", which says nothing beside the field's name.
-fn without_position(error: &serde_json::Error) -> String {
+/// serde_json appends "at line 1 column 2", which says nothing beside the field's name, and names our types, which say
+/// nothing to callers.
+fn in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.split_once(" at line ").map_or(text.clone(), |(sentence, _)| sentence.to_owned())
+    let sentence = text.split_once(" at line ").map_or(text.as_str(), |(sentence, _)| sentence);
+    match sentence.rsplit_once("expected struct ") {
+        Some((found, _)) => format!("{found}expected an object"),
+        None => sentence.to_owned(),
+    }
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -243,6 +270,19 @@ mod tests {
         for body in ["", "{", "nope", r#"{"name":"a","tags":[]} {}"#, "\u{0}"] {
             assert_eq!(problem(body)["code"], "invalid_json", "{body}");
         }
+    }
+
+    #[test]
+    fn only_an_object_is_read_as_one_and_no_type_of_ours_is_named() {
+        for body in [r#"["a",[1]]"#, "[]", " \n[]", "7", "null", r#""text""#] {
+            let problem = problem(body);
+            assert_eq!((&problem["status"], &problem["code"]), (&422.into(), &"invalid_field".into()), "{body}");
+            assert!(problem["detail"].as_str().unwrap().contains("not an object"), "{problem}");
+        }
+        assert_eq!(problem("[1,")["code"], "invalid_json");
+        let inner = parse_json_array::<Body>(br#"["text"]"#).unwrap_err();
+        let inner = serde_json::to_value(inner).unwrap();
+        assert_eq!(inner["detail"], "invalid type: string \"text\", expected an object");
     }
 
     #[test]

@@ -106,7 +106,7 @@ async fn create(
     }
     let (body, _held) = read(&dispatch, body).await?;
     if is_array(&body) {
-        let items: Vec<Box<RawValue>> = platform::http::parse_json(&body)?;
+        let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body)?;
         let items = items.into_iter().map(|item| Ok(Bytes::from(String::from(Box::<str>::from(item)))));
         return many(&dispatch, &caller.tenant, stream::iter(items).boxed()).await;
     }

@@ -4,7 +4,7 @@
 
 use axum::http::StatusCode;
 use platform::{
-    http::is_json,
+    http::{is_json, is_object},
     http_server::{Plain, Reply},
 };
 use tenancy::{
@@ -35,7 +35,7 @@ impl CheckLane {
             "?on_deny=429" => StatusCode::TOO_MANY_REQUESTS,
             _ => return None,
         };
-        if !request.header("content-type").is_none_or(is_json) {
+        if !request.header("content-type").is_none_or(is_json) || !is_object(request.body()) {
             return None;
         }
         let check: CheckIn<'_> = serde_json::from_slice(request.body()).ok()?;

@@ -8,7 +8,7 @@ use axum::{
 };
 use bytes::Bytes;
 use platform::{
-    http::{JsonText, Query, parse_json},
+    http::{JsonText, Query, is_object, parse_json},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -47,7 +47,10 @@ pub(super) struct Question {
 impl Question {
     /// The body without a copy; what is wrong with it is found by reading it again, slowly.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.body).or_else(|_| parse_json(&self.body))
+        match is_object(&self.body) {
+            true => serde_json::from_slice(&self.body).or_else(|_| parse_json(&self.body)),
+            false => parse_json(&self.body),
+        }
     }
 }
 

@@ -23,6 +23,8 @@ fn every_mistake_in_a_check_has_its_code_and_field_and_counts_nothing() {
         (json!({"key": 7}), 422, "invalid_field", Some("key")),
         (json!({}), 422, "invalid_field", None),
         (json!([]), 422, "invalid_field", None),
+        (json!(["k:1", 1]), 422, "invalid_field", None),
+        (json!("k:1"), 422, "invalid_field", None),
     ];
     for (body, status, code, field) in cases {
         for path in ["/v1/limits/check", "/v1/limits/peek"] {

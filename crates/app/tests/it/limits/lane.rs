@@ -60,6 +60,7 @@ fn an_answer_of_the_lane_is_the_routes_answer_byte_for_byte() {
         ("no cost", "/v1/limits/check", json, r#"{"key":"roomy:KEY","cost":0}"#),
         ("too much", "/v1/limits/check", json, r#"{"key":"roomy:KEY","cost":1001}"#),
         ("unknown field", "/v1/limits/check", json, r#"{"key":"roomy:KEY","kost":1}"#),
+        ("an array", "/v1/limits/check", json, r#"["roomy:KEY",1]"#),
         ("no JSON", "/v1/limits/check", json, "{"),
         ("nothing", "/v1/limits/check", json, ""),
         ("another type", "/v1/limits/check", "content-type: text/xml\r\n", r#"{"key":"roomy:KEY"}"#),
@@ -83,7 +84,12 @@ fn an_answer_of_the_lane_is_the_routes_answer_byte_for_byte() {
 fn mistakes_in_the_lane_count_nothing_and_its_checks_are_counted_once() {
     let tidegate = with_rules(RULES);
     let (addr, check) = (tidegate.addr(), "/v1/limits/check");
-    for body in [r#"{"key":"roomy:1","cost":0}"#, r#"{"key":"roomy:1","cost":1001}"#, r#"{"key":"roomy:1","x":1}"#] {
+    for body in [
+        r#"{"key":"roomy:1","cost":0}"#,
+        r#"{"key":"roomy:1","cost":1001}"#,
+        r#"{"key":"roomy:1","x":1}"#,
+        r#"["roomy:1",1]"#,
+    ] {
         assert!(Client::open(addr).ask(check, "", body).starts_with("HTTP/1.1 422"));
     }
     assert_eq!(remaining(addr, "roomy:1"), 1000);
