@@ -220,7 +220,7 @@ impl RuleRow {
         if self.is_deleted {
             return None;
         }
-        let rule = self.written.check(self.id.as_str().into(), Source::Api);
+        let rule = self.written.compile(self.id.as_str().into(), Source::Api);
         let told = |error: &platform::config::Invalid| {
             tracing::error!(rule = self.id, %error, "A stored rule cannot be used.");
         };

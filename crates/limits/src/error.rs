@@ -74,10 +74,10 @@ impl Error {
     pub fn field(&self) -> Option<&'static str> {
         match self {
             Error::Empty { field } => Some(field),
-            Error::KeyTooLong { .. } | Error::NoRule { .. } => Some("key"),
+            Error::KeyTooLong { .. } | Error::NoRule { .. } | Error::SameKeyTwice { .. } => Some("key"),
             Error::NoCost | Error::AboveCapacity { .. } => Some("cost"),
             Error::UnknownDomain { .. } => Some("domain"),
-            Error::TooManyTogether { .. } | Error::SameKeyTwice { .. } | Error::DifferentSlots => Some("checks"),
+            Error::TooManyTogether { .. } | Error::DifferentSlots => Some("checks"),
             Error::NoReservation { .. } => Some("id"),
             Error::RedisUnavailable
             | Error::TooManyReservations

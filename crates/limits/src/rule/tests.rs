@@ -64,11 +64,21 @@ fn a_wrong_rule_is_told_its_field() {
     assert_eq!(field(&|rule| rule.limit = 0), "limit");
     assert_eq!(field(&|rule| rule.limit = u64::MAX), "limit");
     assert_eq!(field(&|rule| rule.window = Some(Span(Duration::ZERO))), "window");
+    assert_eq!(field(&|rule| rule.window = Some(Span(Duration::from_nanos(1)))), "window");
+    assert_eq!(field(&|rule| rule.window = Some(Span(Duration::from_secs(1_000 * 366 * 86_400)))), "window");
     assert_eq!(field(&|rule| rule.burst = Some(0)), "burst");
     assert_eq!(field(&|rule| rule.cost = Some(0)), "cost");
     assert_eq!(field(&|rule| rule.cost = Some(11)), "cost");
     let own = Override { limit: 0, window: None, burst: None };
     assert_eq!(field(&|rule| rule.overrides = [("a:1".into(), own)].into()), "overrides.a:1.limit");
+    let costly = |burst| {
+        move |rule: &mut Written| {
+            rule.cost = Some(5);
+            rule.overrides = [("a:1".into(), Override { limit: 4, burst, window: None })].into();
+        }
+    };
+    assert_eq!(field(&costly(None)), "overrides.a:1.limit", "no plain check of this key could ever pass");
+    assert_eq!(field(&costly(Some(3))), "overrides.a:1.burst");
     let foreign = Override { limit: 1, ..own };
     assert_eq!(field(&|rule| rule.overrides = [("b".into(), foreign)].into()), "overrides.b");
     let window = |rule: &mut Written| {
@@ -93,6 +103,15 @@ fn an_override_counts_its_key_with_its_own_numbers() {
     let rule = rule.check("r".into(), Source::Api).unwrap();
     assert_eq!(rule.policy("user:7", 0).limit(), 50);
     assert_eq!(rule.policy("user:8", 0).limit(), 10);
+}
+
+#[test]
+fn a_rule_that_was_stored_with_a_bad_override_goes_on_counting_its_other_keys() {
+    let mut rule = written("user:*");
+    rule.cost = Some(5);
+    rule.overrides.insert("user:7".into(), Override { limit: 1, window: None, burst: None });
+    assert!(rule.check("r".into(), Source::Api).is_err());
+    assert_eq!(rule.compile("r".into(), Source::Api).unwrap().policy("user:8", 0).limit(), 10);
 }
 
 proptest! {

@@ -123,8 +123,21 @@ pub struct Override {
 }
 
 impl Written {
-    /// The rule, ready; the error names the field and the fix.
+    /// The rule, ready, if nothing is wrong with it; the error names the field and the fix.
     pub fn check(&self, name: Arc<str>, source: Source) -> Result<Rule, Invalid> {
+        let rule = self.compile(name, source)?;
+        for (key, own) in &self.overrides {
+            let plan = rule.overrides.get(key.as_str()).unwrap_or(&rule.plan);
+            if rule.cost.get() > plan.capacity() {
+                let field = if own.burst.is_some() { "burst" } else { "limit" };
+                return Err(Invalid::new(format!("overrides.{key}.{field}"), never_passes(rule.cost, plan)));
+            }
+        }
+        Ok(rule)
+    }
+
+    /// The same for a rule that was accepted before: one bad override does not take the limit from all other keys.
+    pub(crate) fn compile(&self, name: Arc<str>, source: Source) -> Result<Rule, Invalid> {
         check_key("key", &self.key)?;
         if self.key.matches('*').count() > MOST_STARS {
             return Err(Invalid::new("key", format!("a pattern may have at most {MOST_STARS} stars")));
@@ -134,8 +147,7 @@ impl Written {
         let cost = NonZeroU64::new(self.cost.unwrap_or(1))
             .ok_or_else(|| Invalid::new("cost", "a call costs at least 1; to ask without paying, peek"))?;
         if cost.get() > plan.capacity() {
-            let problem = format!("a cost of {cost} can never pass: at most {} pass at once", plan.capacity());
-            return Err(Invalid::new("cost", problem));
+            return Err(Invalid::new("cost", never_passes(cost, &plan)));
         }
         if self.overrides.len() > MOST_OVERRIDES {
             return Err(Invalid::new("overrides", format!("at most {MOST_OVERRIDES}; make rules for groups of keys")));
@@ -167,7 +179,6 @@ impl Written {
     /// How keys are counted with these numbers; `field` stands before the name of the field that is wrong.
     fn plan(&self, field: &str, limit: u64, window: Option<Span>, burst: Option<u64>) -> Result<Plan, Invalid> {
         let invalid = |name: &str, problem: String| Invalid::new(format!("{field}{name}"), problem);
-        let wrong = |name: &'static str| move |error: gate::Error| invalid(name, error.to_string());
         let mode = self.fallback.into();
         if let Some(calendar) = &self.calendar {
             if window.is_some() {
@@ -182,15 +193,26 @@ impl Written {
             return calendar.plan(limit, mode, field);
         }
         let window = window.ok_or_else(|| invalid("window", "a window is needed, such as \"1m\"".to_owned()))?.0;
-        let name = if window.is_zero() { "window" } else { "limit" };
+        let wrong_rate = |error: gate::Error| match error {
+            gate::Error::TooSmall { field, .. } | gate::Error::TooLarge { field, .. }
+                if field.starts_with("window") =>
+            {
+                invalid("window", error.to_string())
+            }
+            _ => invalid("limit", error.to_string()),
+        };
         let algorithm = self.algorithm.unwrap_or_default();
-        let policy = limiter::Policy::new(algorithm.into(), limit, window).map_err(wrong(name))?;
+        let policy = limiter::Policy::new(algorithm.into(), limit, window).map_err(wrong_rate)?;
         let policy = match burst {
-            Some(burst) => policy.burst(burst).map_err(wrong("burst"))?,
+            Some(burst) => policy.burst(burst).map_err(|error| invalid("burst", error.to_string()))?,
             None => policy,
         };
         Ok(Plan::Fixed(policy.without_redis(mode)))
     }
+}
+
+fn never_passes(cost: NonZeroU64, plan: &Plan) -> String {
+    format!("a cost of {cost} can never pass: at most {} pass at once", plan.capacity())
 }
 
 /// As a structured field's string: printable ASCII, the rest is `?`.

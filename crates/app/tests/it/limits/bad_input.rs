@@ -61,7 +61,8 @@ fn one_wrong_check_spoils_its_batch_and_nothing_is_counted() {
         batch(json!(many)).expect_problem(422, "too_many_keys");
     }
     let twice = json!({"checks": [{"key": "k:1"}, {"key": "k:1"}], "atomic": true});
-    call(addr, "/v1/limits/check-batch", twice).expect_problem(422, "same_key_twice");
+    let problem = call(addr, "/v1/limits/check-batch", twice).expect_problem(422, "same_key_twice");
+    assert_eq!(problem["field"], "checks[1].key");
     let huge: Vec<Value> = (0..100_000).map(|n| json!({"key": format!("k:{n}")})).collect();
     call(addr, "/v1/limits/check-batch", json!({"checks": huge})).expect_problem(413, "body_too_large");
     assert_eq!(remaining(addr, "k:1"), 5);

@@ -75,6 +75,12 @@ fn a_wrong_rule_is_told_its_field() {
         (json!({"key": "a", "limit": 0, "window": "1s"}), "limit"),
         (json!({"key": "a", "limit": 1, "window": "0s"}), "window"),
         (json!({"key": "a", "limit": 1, "window": "1 fortnight"}), "window"),
+        (json!({"key": "a", "limit": 1, "window": "1000years"}), "window"),
+        (json!({"key": "a", "limit": 1, "window": "1ns"}), "window"),
+        (
+            json!({"key": "a*", "limit": 9, "window": "1s", "cost": 5, "overrides": {"ab": {"limit": 4}}}),
+            "overrides.ab.limit",
+        ),
         (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "magic"}), "algorithm"),
         (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "fixed_window", "burst": 2}), "burst"),
         (json!({"key": "a", "limit": 1, "window": "1s", "cost": 2}), "cost"),
