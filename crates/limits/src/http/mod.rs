@@ -4,6 +4,7 @@ mod answer;
 mod check;
 mod keys;
 mod lane;
+mod precondition;
 mod question;
 mod reserve;
 mod rules;

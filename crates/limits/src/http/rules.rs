@@ -15,6 +15,7 @@ use tenancy::{door::Caller, scope::Scope};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
+use super::precondition::{self, Precondition};
 use crate::{
     Limits,
     error::Error,
@@ -47,13 +48,18 @@ impl From<RuleRow> for RuleOut {
 
 /// Make a rule
 #[utoipa::path(post, path = "/v1/limits/rules", tag = "limits", request_body = Written, responses(
-    (status = 201, body = RuleOut), (status = 409, description = "the id is taken", body = Problem), (status = 422, body = Problem)))]
+    (status = 201, body = RuleOut), (status = 409, description = "the id is taken", body = Problem),
+    (status = 412, description = "`If-Match`: what is made new has no version", body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn create(
     State(limits): State<Limits>,
     caller: Caller,
+    headers: HeaderMap,
     Json(mut written): Json<Written>,
 ) -> Result<Response, Problem> {
     caller.require(Scope::LimitsWrite)?;
+    if Precondition::read(&headers)?.needs_a_match() {
+        return Err(failed("what is made new has no version to match: leave If-Match out, or PUT the rule"));
+    }
     let id = match written.id.take() {
         Some(id) => id::check(&id).map_err(|problem| Problem::invalid("id", problem))?.to_owned(),
         None => id::new("rul"),
@@ -92,10 +98,8 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     caller.require(Scope::LimitsRead)?;
     let row = found(&limits, &caller, &id).await?;
-    let tag = etag(row.version);
-    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag || known == "*");
-    if is_known {
-        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    if precondition::is_known(&headers, row.version) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag(row.version))]).into_response());
     }
     Ok(show(row).into_response())
 }
@@ -119,15 +123,21 @@ pub(super) async fn put(
         return Err(Problem::invalid("id", format!("the path says {id:?}: leave the id out, or say the same")));
     }
     check(&mut written)?;
-    let (tenant, seen) = (&*caller.tenant, seen_version(&headers)?);
-    let only_makes = headers.contains_key(header::IF_NONE_MATCH);
-    let replaced = match only_makes {
+    let (tenant, precondition) = (&*caller.tenant, Precondition::read(&headers)?);
+    let seen = match precondition.is_some() {
+        true => limits.store().rule(tenant, &id).await?.map(|row| row.version),
+        false => None,
+    };
+    if !precondition.holds(seen) {
+        return Err(stale(&id));
+    }
+    let replaced = match precondition.is_some() && seen.is_none() {
         true => None,
         false => limits.store().replace_rule(tenant, &id, &written, seen).await?,
     };
     let (status, row) = match replaced {
         Some(row) => (StatusCode::OK, row),
-        None if seen.is_some() => return Err(changed(&limits, &caller, &id).await),
+        None if seen.is_some() => return Err(stale(&id)),
         None => {
             check_room(&limits, &caller)?;
             let made = limits.store().create_rule(tenant, &id, &written).await?;
@@ -139,7 +149,8 @@ pub(super) async fn put(
 }
 
 /// Delete a rule
-#[utoipa::path(delete, path = "/v1/limits/rules/{rule}", tag = "limits", params(("If-Match" = Option<String>, Header)), responses(
+#[utoipa::path(delete, path = "/v1/limits/rules/{rule}", tag = "limits",
+    params(("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)), responses(
     (status = 204), (status = 404, body = Problem), (status = 412, description = "somebody changed it meanwhile", body = Problem)))]
 pub(super) async fn delete(
     State(limits): State<Limits>,
@@ -148,8 +159,16 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    if !limits.store().delete_rule(&caller.tenant, &id, seen_version(&headers)?).await? {
-        return Err(changed(&limits, &caller, &id).await);
+    let precondition = Precondition::read(&headers)?;
+    let seen = match precondition.is_some() {
+        true => Some(found(&limits, &caller, &id).await?.version),
+        false => None,
+    };
+    if !precondition.holds(seen) {
+        return Err(stale(&id));
+    }
+    if !limits.store().delete_rule(&caller.tenant, &id, seen).await? {
+        return Err(if seen.is_some() { stale(&id) } else { Problem::not_found("rule", &id) });
     }
     limits.keeper().refresh().await?;
     Ok(StatusCode::NO_CONTENT)
@@ -175,33 +194,13 @@ async fn found(limits: &Limits, caller: &Caller, id: &str) -> Result<RuleRow, Pr
     limits.store().rule(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("rule", id))
 }
 
-/// Why nothing was changed: there is no such rule, or it is at another version.
-async fn changed(limits: &Limits, caller: &Caller, id: &str) -> Problem {
-    match found(limits, caller, id).await {
-        Ok(_) => stale(id),
-        Err(problem) => problem,
-    }
-}
-
+/// There is no such rule though one must be, or there is one though none may be, or it is at another version.
 fn stale(id: &str) -> Problem {
-    let detail = format!("the rule {id:?} is not as you say: get it, look, and try again with its ETag");
-    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail)
+    failed(format!("the rule {id:?} is not as you say: get it, look, and try again with its ETag"))
 }
 
-/// The version that `If-Match` names; `*` and nothing name none.
-fn seen_version(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
-    let Some(tag) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let text = tag.to_str().unwrap_or_default();
-    let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).and_then(|text| text.parse().ok());
-    match version {
-        Some(version) => Ok(Some(version)),
-        None if text == "*" => Ok(None),
-        None => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_header",
-            "If-Match holds the ETag of the rule, in its quotes",
-        )),
-    }
+fn failed(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail.into())
 }
 
 fn etag(version: i64) -> HeaderValue {

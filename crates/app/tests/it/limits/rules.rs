@@ -10,6 +10,7 @@ use crate::support::{Backend, Call, MASTER_KEY, SOON, Setup, each_backend};
 
 each_backend! {
     two_writers_notice_each_other
+    a_precondition_is_heeded_by_every_method
     a_rule_holds_at_once_and_until_it_is_deleted
 }
 
@@ -44,7 +45,35 @@ fn two_writers_notice_each_other(backend: &Backend) {
     stale.expect_problem(412, "precondition_failed");
     Call::new("DELETE", "/v1/limits/rules/users").header("if-match", &second).to(addr).expect(204);
     Call::get("/v1/limits/rules/users").to(addr).expect_problem(404, "not_found");
-    put(Some(("if-match", &second)), 4).expect_problem(404, "not_found");
+    put(Some(("if-match", &second)), 4).expect_problem(412, "precondition_failed");
+    Call::get("/v1/limits/rules/users").to(addr).expect_problem(404, "not_found");
+}
+
+fn a_precondition_is_heeded_by_every_method(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let addr = tidegate.addr();
+    let to = |method: &str, name: &str, value: &str| {
+        let call = Call::new(method, "/v1/limits/rules/users").header(name, value);
+        if method == "PUT" { call.json(rule(1)).to(addr) } else { call.to(addr) }
+    };
+    to("PUT", "if-match", "*").expect_problem(412, "precondition_failed");
+    let made = to("PUT", "if-none-match", "\"1\"");
+    let tag = made.header("etag").unwrap().to_owned();
+    made.expect(201);
+    let post = Call::post("/v1/limits/rules", rule(1)).header("if-match", &tag).to(addr);
+    post.expect_problem(412, "precondition_failed");
+    assert_eq!(Call::get("/v1/limits/rules").to(addr).expect(200)["data"].as_array().unwrap().len(), 1);
+    to("PUT", "if-none-match", &tag).expect_problem(412, "precondition_failed");
+    assert_eq!(to("GET", "if-none-match", &format!("\"x\", W/{tag}")).status, 304);
+    let replaced = to("PUT", "if-match", &format!("\"x\", {tag}"));
+    let tag = replaced.header("etag").unwrap().to_owned();
+    replaced.expect(200);
+    to("DELETE", "if-none-match", "*").expect_problem(412, "precondition_failed");
+    to("DELETE", "if-match", "\"x\", \"0\"").expect_problem(412, "precondition_failed");
+    to("PUT", "if-match", "*").expect(200);
+    to("DELETE", "if-match", &tag).expect_problem(412, "precondition_failed");
+    to("DELETE", "if-match", "*").expect(204);
+    to("DELETE", "if-match", "*").expect_problem(404, "not_found");
 }
 
 fn a_rule_holds_at_once_and_until_it_is_deleted(backend: &Backend) {
