@@ -141,11 +141,13 @@ impl Keeper {
     fn reread(&self) {
         let Inner { rules, envoy, parts, .. } = &*self.inner;
         let mut has_changed = false;
-        if let Some(set) = rules.as_ref().and_then(Followed::changed) {
+        let has_rules = !parts.lock().file.is_empty();
+        if let Some(set) = rules.as_ref().and_then(|rules| rules.changed(has_rules)) {
             parts.lock().file = Arc::new(set);
             has_changed = true;
         }
-        if let Some(domains) = envoy.as_ref().and_then(Followed::changed) {
+        // Envoy's files name a domain: an empty one is wrong anyway.
+        if let Some(domains) = envoy.as_ref().and_then(|envoy| envoy.changed(false)) {
             parts.lock().envoy = Arc::new(domains);
             has_changed = true;
         }
@@ -162,17 +164,17 @@ impl Keeper {
 }
 
 impl<T> Followed<T> {
-    /// The rules on disk, if they are other than before and right.
-    fn changed(&self) -> Option<T> {
+    /// The rules on disk, if they are other than before and right. Where there were rules, an empty file is not.
+    fn changed(&self, has_rules: bool) -> Option<T> {
         let texts = self.files.texts();
         let mut last = self.last.lock();
         if texts == *last {
             return None;
         }
-        let parsed = texts
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|texts| self.files.parse(texts).map_err(|invalid| invalid.problem));
+        let parsed = texts.as_ref().map_err(Clone::clone).and_then(|texts| match has_rules && texts.is_blank() {
+            true => Err(format!("{} is empty: if no rules are meant, write `rule = []`", self.files.path.display())),
+            false => self.files.parse(texts).map_err(|invalid| invalid.problem),
+        });
         *last = texts;
         metrics::gauge!(RULES_REFUSED, "setting" => self.files.key).set(if parsed.is_err() { 1.0 } else { 0.0 });
         match parsed {

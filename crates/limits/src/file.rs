@@ -1,9 +1,11 @@
 //! Rules in files: read, checked, and followed within a second.
 //!
 //! A file is read again and again and compared as a whole, so it does not matter how it changes: written in place, renamed
-//! over, or swapped behind a link as Kubernetes does. A file that became wrong keeps the old rules and says why, once.
+//! over, or swapped behind a link as Kubernetes does. A file that became wrong keeps the old rules and says why, once. So does
+//! one that became empty: who writes in place may truncate first.
 
 use std::{
+    collections::HashMap,
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -47,6 +49,13 @@ impl fmt::Display for Mistake {
 /// The texts of the files, as they are on disk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Texts(Vec<(PathBuf, String)>);
+
+impl Texts {
+    /// Is there a file, and nothing in any but white space? Who wants no rules says so: `rule = []`, or a comment.
+    pub(crate) fn is_blank(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|(_, text)| text.trim().is_empty())
+    }
+}
 
 /// The files of one kind: their place, and how their texts become rules.
 #[derive(Clone, Debug)]
@@ -113,7 +122,7 @@ struct RulesIn {
 }
 
 fn read_rules(texts: &Texts, _: Algorithm) -> Result<RuleSet, String> {
-    let mut rules = Vec::new();
+    let (mut rules, mut ids) = (Vec::new(), HashMap::new());
     for (path, text) in &texts.0 {
         let told = |mistake: Mistake| format!("{} {mistake}", path.display());
         let file: RulesIn = toml::from_str(text).map_err(|error| {
@@ -123,6 +132,12 @@ fn read_rules(texts: &Texts, _: Algorithm) -> Result<RuleSet, String> {
         for written in file.rule {
             let line = line_at(text, written.span().start);
             let written = written.into_inner();
+            if let Some(id) = &written.id
+                && let Some(first) = ids.insert(id.clone(), line)
+            {
+                let problem = format!("the rule in line {first} has the id {id:?} already: choose another");
+                return Err(told(Mistake::new(line, "id", problem)));
+            }
             let name = written.id.clone().unwrap_or_else(|| written.key.clone());
             let rule = written.check(name.into(), Source::File);
             rules.push(Arc::new(rule.map_err(|wrong| told(Mistake::new(line, wrong.key, wrong.problem)))?));

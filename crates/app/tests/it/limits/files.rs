@@ -82,6 +82,28 @@ fn a_bad_file_keeps_the_old_rules_and_says_once_where_it_is_wrong() {
     assert_eq!(tidegate.output().matches(said).count(), 1, "{}", tidegate.output());
 }
 
+/// Who writes a file in place may truncate it first: for a moment there was no limit at all.
+#[test]
+fn an_emptied_file_keeps_the_old_rules_until_somebody_says_that_none_are_meant() {
+    let tidegate = with_rules(&rules(7));
+    let file = tidegate.data_dir().parent().unwrap().join("rules.toml");
+    for (times, empty) in [(1, ""), (2, " \n\n")] {
+        fs::write(&file, empty).unwrap();
+        let said = "rules.toml is empty: if no rules are meant, write `rule = []`";
+        wait_until(SOON, "the log to say so", || tidegate.output().matches(said).count() == times);
+        assert!(refused(&tidegate, "limits.rules_file"));
+        assert_eq!(limit(&tidegate), 7);
+    }
+    for none in ["rule = []\n", "# None.\n"] {
+        fs::write(&file, none).unwrap();
+        let peek = || call(tidegate.addr(), "/v1/limits/peek", json!({"key": "k"})).status;
+        wait_until(SOON, "the rules to be gone", || peek() == 404);
+        assert!(!refused(&tidegate, "limits.rules_file"));
+        fs::write(&file, rules(7)).unwrap();
+        wait_until(SOON, "the rules to be back", || peek() == 200);
+    }
+}
+
 #[test]
 fn a_bad_file_at_the_start_is_an_exit_code_and_the_same_sentence() {
     let cases: &[(&str, &str, &str, &[&str])] = &[
@@ -93,6 +115,12 @@ fn a_bad_file_at_the_start_is_an_exit_code_and_the_same_sentence() {
         ),
         ("RULES", "r.toml", "[[rule]]\nkey = \"\"\nlimit = 1\nwindow = \"1s\"\n", &["r.toml", "line 1", "key"]),
         ("RULES", "r.toml", "[[rule\n", &["r.toml", "line 1"]),
+        (
+            "RULES",
+            "r.toml",
+            "[[rule]]\nid = \"x\"\nkey = \"a\"\nlimit = 1\nwindow = \"1s\"\n[[rule]]\nid = \"x\"\nkey = \"b\"\nlimit = 1\nwindow = \"1s\"\n",
+            &["r.toml", "line 6", "id", "\"x\"", "line 1"],
+        ),
         (
             "ENVOY",
             "e.yaml",
