@@ -133,5 +133,11 @@ fn respond_batch(answers: &[Answer], denied: StatusCode) -> Response {
     out.extend_from_slice(b"]}");
     let status = if is_allowed { StatusCode::OK } else { denied };
     let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    (status, json, Body::from(out.freeze())).into_response()
+    let mut response = (status, json, Body::from(out.freeze())).into_response();
+    // Whoever comes again when the last of them has room finds room in all.
+    let refused = answers.iter().filter(|answer| !answer.is_allowed());
+    if let Some(longest) = refused.filter_map(|answer| answer.decision.retry_after()).max() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(answer::seconds(longest)));
+    }
+    response
 }

@@ -93,3 +93,22 @@ fn a_batch_is_answered_in_order_and_an_atomic_one_is_counted_whole_or_not_at_all
     assert_eq!(independent["results"][1]["allowed"], true);
     assert!(remaining(addr, "roomy") < 80, "independent checks are counted each for itself");
 }
+
+#[test]
+fn a_refused_batch_says_when_all_of_it_has_room() {
+    let tidegate = with_rules(RULES);
+    let addr = tidegate.addr();
+    let batch = |status: u16, checks: serde_json::Value| {
+        let answer = call(addr, "/v1/limits/check-batch?on_deny=429", json!({"checks": checks}));
+        let retry_after = answer.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
+        (answer.expect(status), retry_after)
+    };
+    let both = json!([{"key": "login:b", "cost": 2}, {"key": "roomy", "cost": 100}]);
+    assert_eq!(batch(200, both.clone()).1, None);
+    let (refused, retry_after) = batch(429, both);
+    let waits = [0, 1].map(|index| refused["results"][index]["retry_after_ms"].as_u64().unwrap());
+    assert!(waits.iter().all(|wait| *wait > 0), "{refused}");
+    assert_eq!(retry_after, waits.into_iter().max().map(|longest| longest.div_ceil(1_000)));
+    let shadowed = batch(200, json!([{"key": "shadow"}, {"key": "shadow"}]));
+    assert_eq!(shadowed.1, None, "a shadow rule makes nobody wait");
+}
