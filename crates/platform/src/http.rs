@@ -1,6 +1,6 @@
 //! Extractors that answer bad input with a [`Problem`] naming the field and the fix, and the pages lists come in.
 
-use std::error::Error as _;
+use std::{error::Error as _, fmt, marker::PhantomData};
 
 use axum::{
     RequestExt,
@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body as _;
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeOwned, IgnoredAny},
+    de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -82,6 +82,29 @@ pub fn parse_json_array<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Vec
 /// Can this be an object? serde also reads a struct from an array, in the order of its fields, which nobody means.
 pub fn is_object(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// The same inside a body: reads `T` from an object and from nothing else.
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InBraces<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for InBraces<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(InBraces(PhantomData)).map(Object)
+    }
 }
 
 fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
@@ -241,7 +264,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its reading is tested")]
+    #[expect(dead_code, reason = "mostly its reading is tested")]
     struct Body {
         name: String,
         tags: Vec<u8>,
@@ -283,6 +306,18 @@ mod tests {
         let inner = parse_json_array::<Body>(br#"["text"]"#).unwrap_err();
         let inner = serde_json::to_value(inner).unwrap();
         assert_eq!(inner["detail"], "invalid type: string \"text\", expected an object");
+    }
+
+    #[test]
+    fn objects_inside_a_body_are_objects_and_their_mistakes_have_a_path() {
+        let read = |body: &'static str| parse_json_array::<Object<Body>>(body.as_bytes());
+        assert_eq!(read(r#"[{"name":"a","tags":[1]}]"#).unwrap()[0].0.name, "a");
+        let problem = |body| serde_json::to_value(read(body).err().unwrap()).unwrap();
+        let array = problem(r#"[{"name":"a","tags":[1]},["a",[1]]]"#);
+        assert_eq!((&array["status"], &array["field"]), (&422.into(), &"[1]".into()), "{array}");
+        assert_eq!(array["detail"], "invalid type: sequence, expected an object");
+        assert_eq!(problem(r#"[{"name":"a","tags":[1,"x"]}]"#)["field"], "[0].tags[1]");
+        assert_eq!(problem(r#"[{"nmae":"a"}]"#)["field"], "[0].nmae");
     }
 
     #[test]

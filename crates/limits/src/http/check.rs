@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::BytesMut;
-use platform::{http::Path, problem::Problem};
+use platform::{
+    http::{Object, Path},
+    problem::Problem,
+};
 use serde::Deserialize;
 use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
@@ -44,7 +47,7 @@ pub(super) struct BatchIn<'a> {
     /// Up to 1,000, or up to 16 if atomic.
     #[serde(borrow)]
     #[schema(value_type = Vec<CheckIn>)]
-    checks: Vec<CheckIn<'a>>,
+    checks: Vec<Object<CheckIn<'a>>>,
     /// All are counted, or none is.
     #[serde(default)]
     atomic: bool,
@@ -95,7 +98,7 @@ pub(super) async fn check_batch(State(limits): State<Limits>, question: Question
         let detail = format!("{} checks are too many or too few: send 1 to {most}", batch.checks.len());
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_keys", detail).field("checks"));
     }
-    let asks: Vec<Ask<'_>> = batch.checks.iter().map(Ask::from).collect();
+    let asks: Vec<Ask<'_>> = batch.checks.iter().map(|Object(check)| Ask::from(check)).collect();
     let answers = match batch.atomic {
         true => limits.engine().check_all(&question.tenant, &asks).await,
         false => limits.engine().check_each(&question.tenant, &asks).await,

@@ -56,6 +56,11 @@ fn one_wrong_check_spoils_its_batch_and_nothing_is_counted() {
         let problem =
             batch(json!([{"key": "k:1"}, {"key": "k:2", "cost": 6}])).expect_problem(422, "cost_above_capacity");
         assert_eq!(problem["field"], "checks[1].cost");
+        let problem = batch(json!([{"key": "k:1"}, ["k:1", 1]])).expect_problem(422, "invalid_field");
+        assert_eq!(
+            (&problem["field"], &problem["detail"]),
+            (&json!("checks[1]"), &json!("invalid type: sequence, expected an object"))
+        );
         batch(json!([])).expect_problem(422, "too_many_keys");
         let many: Vec<Value> = (0..if atomic { 17 } else { 1001 }).map(|n| json!({"key": format!("k:{n}")})).collect();
         batch(json!(many)).expect_problem(422, "too_many_keys");
