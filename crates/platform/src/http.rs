@@ -183,7 +183,7 @@ fn unreadable_body(error: &axum::Error) -> Problem {
         return Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
-            "the body is larger than server.max_body allows",
+            "the body is larger than server.max_body allows: send less at a time, or raise it",
         );
     }
     Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
