@@ -146,7 +146,7 @@ impl Fallback {
         self.inner.is_local.load(Ordering::Relaxed)
     }
 
-    /// Is traffic returning to Redis little by little?
+    /// Is traffic returning to Redis, this replica's or another's?
     pub(crate) fn is_returning(&self) -> bool {
         !self.inner.is_trusted_fully.load(Ordering::Relaxed) && !self.is_active()
     }
@@ -176,12 +176,19 @@ impl Fallback {
         Fallback { inner: self.inner.clone(), deadline: self.deadline.max(at_least) }
     }
 
-    pub(crate) fn set_replicas(&self, replicas: u32) {
+    /// Does this process decide some calls without Redis, or all of them?
+    fn decides_some_alone(&self) -> bool {
+        self.inner.trust.lock().share(Clock::System.now_us()) < 1.0
+    }
+
+    /// What a heartbeat tells: live replicas, and how many of them decide some calls alone.
+    fn heard(&self, alive: u32, alone: u32) {
         let config = &self.inner.config;
-        let bounded = replicas.clamp(config.fewest_replicas.max(1), config.most_replicas.max(1));
+        let bounded = alive.clamp(config.fewest_replicas.max(1), config.most_replicas.max(1));
         let believed = self.inner.heard.lock().heard(bounded, Clock::System.now_us());
         self.inner.replicas.store(believed, Ordering::Relaxed);
         metrics::gauge!(REDIS_REPLICAS).set(f64::from(believed));
+        self.inner.trust.lock().heard(bounded == believed && alone == 0);
     }
 
     fn may_ask(&self) -> bool {
@@ -191,11 +198,11 @@ impl Fallback {
         if self.inner.is_local.load(Ordering::Relaxed) {
             return false;
         }
-        let share = self.inner.trust.lock().share(Clock::System.now_us());
-        if share >= 1.0 {
+        let (trust, now_us) = (self.inner.trust.lock(), Clock::System.now_us());
+        if trust.is_return_over(now_us) {
             self.inner.is_trusted_fully.store(true, Ordering::Relaxed);
         }
-        fastrand::f64() < share
+        fastrand::f64() < trust.share(now_us)
     }
 
     fn succeeded(&self, now_us: u64) {

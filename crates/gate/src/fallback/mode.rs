@@ -3,7 +3,8 @@
 //! Shared → local after several failures in a row, or when most of a second's operations failed. Of a cluster one node may
 //! fail alone, and a few callers in a row may all have asked it: only the latter ends the trust there. Local lasts a dwell
 //! that doubles while Redis keeps failing soon after a return, so a flapping Redis changes the mode rarely. Back in
-//! shared mode, traffic returns over a ramp.
+//! shared mode, traffic returns over a ramp. The return is over when all replicas are back: as long as one of them decides
+//! by its share, the others would give its share a second time.
 
 /// Failures in a row that end the trust.
 const FAILURES_IN_A_ROW: u32 = 5;
@@ -13,7 +14,7 @@ const SECOND_US: u64 = 1_000_000;
 /// The least time in local mode, and what it may grow to.
 pub(super) const DWELL_US: u64 = 5 * SECOND_US;
 const LONGEST_DWELL_US: u64 = 40 * SECOND_US;
-/// A return that holds this long forgives the failures before it.
+/// A return that holds this long forgives the failures before it, and waits no longer for the other replicas.
 const SETTLED_US: u64 = 30 * SECOND_US;
 const RAMP_US: u64 = 2 * SECOND_US;
 const RAMP_START: f64 = 0.1;
@@ -26,6 +27,8 @@ pub(crate) struct Trust {
     is_cluster: bool,
     failures_in_a_row: u32,
     second: Second,
+    /// As of the last heartbeat.
+    is_fleet_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +66,7 @@ impl Trust {
             is_cluster,
             failures_in_a_row: 0,
             second: Second::default(),
+            is_fleet_back: true,
         }
     }
 
@@ -76,6 +80,22 @@ impl Trust {
                 RAMP_START + (1.0 - RAMP_START) * (elapsed as f64 / RAMP_US as f64)
             }
         }
+    }
+
+    /// Do all replicas ask Redis about every call again?
+    pub(crate) fn is_return_over(&self, now_us: u64) -> bool {
+        match self.mode {
+            Mode::Shared { since_us: Some(since_us) } if now_us < since_us + SETTLED_US => {
+                self.is_fleet_back && self.share(now_us) >= 1.0
+            }
+            Mode::Shared { .. } => true,
+            Mode::Local { .. } => false,
+        }
+    }
+
+    /// A heartbeat told whether every replica, this one included, asks Redis about every call.
+    pub(crate) fn heard(&mut self, is_fleet_back: bool) {
+        self.is_fleet_back = is_fleet_back;
     }
 
     pub(crate) fn is_local(&self) -> bool {
@@ -123,6 +143,7 @@ impl Trust {
             Mode::Shared { .. } | Mode::Local { .. } => DWELL_US,
         };
         self.mode = Mode::Local { since_us: now_us };
+        self.is_fleet_back = false;
     }
 
     fn count(&mut self, now_us: u64, failures: u32) {
@@ -195,6 +216,22 @@ mod tests {
         assert_eq!(trust.share(back), 0.1);
         assert!(trust.share(back + RAMP_US / 2) > 0.5);
         assert_eq!(trust.share(back + RAMP_US), 1.0);
+    }
+
+    #[test]
+    fn a_return_is_over_when_the_last_replica_is_back_or_after_a_while() {
+        let mut trust = Trust::new(false);
+        assert!(trust.is_return_over(0));
+        fail_until_local(&mut trust, 0);
+        trust.probe_succeeded(DWELL_US);
+        let ramped = DWELL_US + RAMP_US;
+        assert!(!trust.is_return_over(ramped), "what was heard before the outage counts no more");
+        trust.heard(false);
+        assert!(!trust.is_return_over(ramped));
+        assert!(trust.is_return_over(DWELL_US + SETTLED_US));
+        trust.heard(true);
+        assert!(!trust.is_return_over(ramped - 1), "its own ramp comes first");
+        assert!(trust.is_return_over(ramped));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::{Error, Key};
 static HEARTBEAT: Script = Script::new(include_str!("heartbeat.lua"));
 
 const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Who returns waits for the others, and they for it.
+const BEAT_OF_RETURN: Duration = Duration::from_millis(250);
 /// A replica that missed this many milliseconds of beats is gone.
 const ALIVE_MS: u32 = 5_000;
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -43,13 +45,17 @@ async fn try_out(redis: &Redis) -> Result<(), Error> {
 
 pub(super) async fn beat(fallback: Fallback, redis: Redis) {
     let Ok(fleet) = Key::new("fleet") else { return };
-    let keys = [redis.name("replicas", &fleet)];
+    let keys = [redis.name("replicas", &fleet), redis.name_beside("replicas", &fleet, "alone")];
     let me = format!("{:032x}", fastrand::u128(..));
     loop {
-        let args = vec![Arg::from(me.as_str()), Arg::from(u64::from(ALIVE_MS))];
-        if let Ok(Ok(redis::Value::Int(alive))) = timeout(BEAT_EVERY, redis.run(&HEARTBEAT, &keys, args)).await {
-            fallback.set_replicas(u32::try_from(alive).unwrap_or(1));
+        let is_alone = u64::from(fallback.decides_some_alone());
+        let args = vec![Arg::from(me.as_str()), Arg::from(u64::from(ALIVE_MS)), Arg::from(is_alone)];
+        if let Ok(Ok(reply)) = timeout(BEAT_EVERY, redis.run(&HEARTBEAT, &keys, args)).await
+            && let Ok((alive, alone)) = redis::from_redis_value::<(u32, u32)>(reply)
+        {
+            fallback.heard(alive, alone);
         }
-        sleep(BEAT_EVERY.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        let pause = if fallback.is_returning() { BEAT_OF_RETURN } else { BEAT_EVERY };
+        sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
     }
 }

@@ -22,7 +22,11 @@ fn bound(factor: f64, micros: u64, bursts: u64) -> u64 {
 }
 
 fn since(calls: &[Call], from_us: u64) -> Vec<Call> {
-    calls.iter().filter(|call| call.sent_us >= from_us).copied().collect()
+    between(calls, from_us, u64::MAX)
+}
+
+fn between(calls: &[Call], from_us: u64, to_us: u64) -> Vec<Call> {
+    calls.iter().filter(|call| (from_us..to_us).contains(&call.sent_us)).copied().collect()
 }
 
 /// Bar 25, 6 s instead of 60, and pitfall 16: without Redis the replicas share the limit instead of each taking it all.
@@ -91,6 +95,35 @@ async fn a_redis_that_comes_back_empty_decides_again_after_one_more_burst() {
     println!("restarted: {} admitted in {lasting_us} us", allowed(&calls));
     assert!(allowed(&calls) <= bound(1.02, lasting_us, 2), "{} in {lasting_us} us", allowed(&calls));
     assert_eq!((degraded(&last_second), fleet.is_any_degraded()), (0, false), "Redis decides again");
+    fleet.shutdown().await;
+}
+
+/// Bar 28: replicas whose lines come back one after the other do not give the last one's share twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_back_before_the_others_keeps_to_its_share_until_they_are() {
+    let server = testkit::need!(Server::start());
+    let proxies: Vec<FaultProxy> = (0..REPLICAS).map(|_| FaultProxy::start(("127.0.0.1", server.port()))).collect();
+    let urls: Vec<String> = proxies.iter().map(|proxy| format!("redis://{}/", proxy.addr())).collect();
+    let fleet = Fleet::patient(&urls).await;
+    let is_back = |replica: usize| !fleet.backends[replica].fallback().is_active();
+    let (calls, [first_back_us, last_back_us]) = tokio::join!(fleet.load(Duration::from_secs(20)), async {
+        proxies.iter().for_each(|proxy| proxy.set(Faults { reset: true, ..Faults::default() }));
+        eventually(Duration::from_secs(5), "every replica to decide alone", async || !(0..REPLICAS).any(is_back)).await;
+        proxies[1..].iter().for_each(FaultProxy::heal);
+        eventually(Duration::from_secs(10), "most to be back", async || (1..REPLICAS).all(is_back)).await;
+        let first_back_us = now_us();
+        // Shorter than it takes the others to believe that there are fewer of them.
+        after(Duration::from_secs(4)).await;
+        proxies[0].heal();
+        eventually(Duration::from_secs(10), "all to be back", async || is_back(0)).await;
+        [first_back_us, now_us()]
+    });
+    let meanwhile = between(&calls, first_back_us, last_back_us);
+    let (admitted, lasting_us) = (allowed(&meanwhile), last_back_us - first_back_us);
+    let last_second = since(&calls, now_us() - 1_000_000);
+    println!("one after the other: {admitted} admitted in {lasting_us} us");
+    assert!(admitted <= bound(1.0, lasting_us, 1), "{admitted} in {lasting_us} us");
+    assert_eq!(degraded(&last_second), 0, "Redis decides again");
     fleet.shutdown().await;
 }
 

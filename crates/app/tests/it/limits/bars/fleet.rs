@@ -160,14 +160,14 @@ impl Fleet {
     pub(super) fn wait_until_redis_decides(&self, pace: &Pace) {
         let is_shared = |replica: &Tidegate| replica.metric("redis_fallback_active").is_none_or(|active| active == 0.0);
         wait_until(LATER, "Redis to decide again", || self.replicas.iter().all(is_shared));
-        // Traffic returns over a ramp.
-        pace.pass(RAMP);
+        // Traffic returns over a ramp, and each replica keeps to its share until it hears that all have.
+        pace.pass(RETURN);
     }
 }
 
 const LATER: Duration = Duration::from_mins(1);
 /// Longer than traffic takes to return to Redis.
-const RAMP: Duration = Duration::from_millis(2_500);
+const RETURN: Duration = Duration::from_millis(3_500);
 
 fn setup(redis_url: &str, algorithm: Algorithm, deadline: Duration) -> Setup {
     let (name, burst) = match algorithm {
