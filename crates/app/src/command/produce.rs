@@ -259,7 +259,7 @@ fn conclude(events: u64, sent: &Sent, delivered: Option<&Delivered>) -> anyhow::
     {
         let (delivered, accepted) = (number(delivered.delivered), number(sent.accepted));
         bail!(
-            "{delivered} of {accepted} accepted events were delivered: `curl …/v1/deliveries?status=failed` tells why, and so does `tidegate tail`"
+            "{delivered} of {accepted} accepted events were delivered: `curl …/v1/deliveries` tells what became of the others and why, and so does `tidegate tail`"
         );
     }
     Ok(())

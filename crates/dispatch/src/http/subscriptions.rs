@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use axum::{extract::State, http::StatusCode};
 use platform::{
     config::Span,
-    http::{Json, Page, PageQuery, Path, Query},
+    http::{Json, Page, PageQuery, Path, Query, object},
     http_client::Target,
     id,
     problem::Problem,
@@ -46,7 +46,7 @@ pub(super) struct SubscriptionIn {
     /// Sent with every call. Kept sealed, shown only as names.
     headers: Option<BTreeMap<String, String>>,
     /// An authority or a client certificate of its own; `null` takes them away.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "present_object")]
     #[schema(value_type = Option<Tls>)]
     tls: Option<Option<Tls>>,
     #[schema(example = 100)]
@@ -69,6 +69,12 @@ fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
+}
+
+fn present_object<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    object(deserializer).map(Some)
 }
 
 impl SubscriptionIn {

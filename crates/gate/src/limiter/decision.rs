@@ -82,9 +82,10 @@ impl Decision {
         Decision { verdict: Verdict::Never, rule, limit, remaining: 0, reset_after, degraded: false }
     }
 
-    /// What a rule that is open or closed without Redis answers.
+    /// What a rule that is open or closed without Redis answers: all of the limit remains where all pass.
     pub(super) fn fixed(verdict: Verdict, rule: usize, policy: &Policy) -> Decision {
         let (limit, reset_after) = (policy.capacity(), Duration::ZERO);
-        Decision { verdict, rule, limit, remaining: 0, reset_after, degraded: true }
+        let remaining = if verdict == Verdict::Allowed { limit } else { 0 };
+        Decision { verdict, rule, limit, remaining, reset_after, degraded: true }
     }
 }

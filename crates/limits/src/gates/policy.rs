@@ -6,7 +6,10 @@
 use std::time::Duration;
 
 use gate::{breaker, gate as joined, limiter, semaphore};
-use platform::config::{Invalid, Span};
+use platform::{
+    config::{Invalid, Span},
+    http::object,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,11 +24,11 @@ const DEFAULT_PASSES: u32 = 100;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Written {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub circuit: Option<Circuit>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<Concurrency>,
     /// How long a pass holds without `renew` (1ms to 1h); 60s if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

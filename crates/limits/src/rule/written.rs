@@ -7,8 +7,11 @@ use std::{
 };
 
 use gate::{fallback::Mode, limiter};
-use platform::config::{Invalid, Span};
-use serde::{Deserialize, Serialize};
+use platform::{
+    config::{Invalid, Span},
+    http::{Object, object},
+};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::{Calendar, Pattern, Plan, Rule, Source};
@@ -90,7 +93,7 @@ pub struct Written {
     #[schema(value_type = Option<String>, example = "1m")]
     pub window: Option<Span>,
     /// Instead of a window: a real day, week or month somewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub calendar: Option<Calendar>,
     /// What may pass at once (token bucket, GCRA, leaky bucket); the limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,8 +109,13 @@ pub struct Written {
     #[serde(default)]
     pub fallback: Fallback,
     /// Keys of this pattern with numbers of their own.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "objects", skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<String, Override>,
+}
+
+fn objects<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Override>, D::Error> {
+    let objects = BTreeMap::<String, Object<Override>>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|(key, Object(own))| (key, own)).collect())
 }
 
 /// What differs for one key.

@@ -130,6 +130,7 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"filter": {"data.a": {"near": 1}}}), r#"filter["data.a"].near"#),
         (json!({"id": "Not Plain"}), "id"),
         (json!({"secret": "whsec_!"}), "secret"),
+        (json!({"tls": []}), "tls"),
         (json!({"urll": "x"}), "urll"),
     ] {
         let answer = create(wrong.clone());

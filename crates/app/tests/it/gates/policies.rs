@@ -28,8 +28,10 @@ fn a_stored_policy_wins_and_survives_a_restart(backend: &Backend) {
     assert_eq!(caller.enter("api", generous.clone())["refused_by"], "rate");
     let problem = caller.put("/v1/gates/api/policy", json!({"rate": {"limit": 0, "window": "1s"}}));
     assert_eq!(problem.expect_problem(422, "invalid_field")["field"], "rate.limit");
-    // An array is no policy without guards.
+    // An array is no policy without guards, and no part of one.
     caller.put("/v1/gates/api/policy", json!([])).expect_problem(422, "invalid_field");
+    let problem = caller.put("/v1/gates/api/policy", json!({"circuit": []}));
+    assert_eq!(problem.expect_problem(422, "invalid_field")["field"], "circuit");
 
     let tidegate = tidegate.stop().succeeded().again().start();
     let caller = Caller::with_key(&tidegate, ADMIN_KEY);

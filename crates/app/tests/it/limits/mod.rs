@@ -3,6 +3,7 @@
 mod answers;
 mod bad_input;
 mod bars;
+mod fallback;
 mod files;
 mod keys;
 mod lane;

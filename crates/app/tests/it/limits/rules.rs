@@ -116,6 +116,8 @@ fn a_wrong_rule_is_told_its_field() {
         (json!({"key": "a", "limit": 1, "window": "1s", "fallback": "maybe"}), "fallback"),
         (json!({"key": "a", "limit": 1, "window": "1s", "limt": 2}), "limt"),
         (json!({"key": "a*", "limit": 1, "window": "1s", "overrides": {"b": {"limit": 1}}}), "overrides.b"),
+        (json!({"key": "a*", "limit": 1, "window": "1s", "overrides": {"ab": [1]}}), "overrides.ab"),
+        (json!({"key": "a", "limit": 1, "calendar": ["day", "UTC"]}), "calendar"),
         (json!({"key": "a", "limit": 1}), "window"),
         (
             json!({"key": "a", "limit": 1, "calendar": {"every": "month", "time_zone": "Mars/Olympus"}}),
