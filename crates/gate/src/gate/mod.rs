@@ -177,6 +177,15 @@ impl Gate {
                 return refused_by_rate(&spent);
             }
         };
+        let is_held = match question.semaphore.as_ref().map(|semaphore| semaphore.hold_share(target, question.holder)) {
+            Some(Ok(is_held)) => is_held,
+            Some(Err(retry_after)) => {
+                self.answered(&question, asked);
+                question.give_back_own(own);
+                return refused(By::Concurrency, Some(retry_after), true);
+            }
+            None => false,
+        };
         let circuit = question.breaker.as_ref().map(Breaker::policy_argument);
         let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
         let unheard = Unheard { gate: self, target, holder: policy.concurrency.map(|_| question.holder) };
@@ -184,8 +193,9 @@ impl Gate {
         if reply.is_some() || self.inner.fallback.is_active() {
             unheard.disarm();
         }
-        if let (Some(ask), Some(asked)) = (&question.rate, asked) {
-            self.inner.limiter.answered(ask, asked);
+        self.answered(&question, asked);
+        if is_held && !matches!(reply, Some(Reply::Pass { .. })) {
+            self.inner.semaphore.release_here(target, question.holder);
         }
         match reply {
             Some(reply) => self.heard(&question, reply, own, asked, asked_us),
@@ -204,6 +214,13 @@ impl Gate {
             breaker: policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit)),
             semaphore: policy.concurrency.map(|concurrency| self.inner.semaphore.with_policy(concurrency)),
             holder: Holder::random(),
+        }
+    }
+
+    /// Redis has answered or was not asked: the place in the rate's share is free again.
+    fn answered(&self, question: &Question<'_>, asked: Option<Asked>) {
+        if let (Some(ask), Some(asked)) = (&question.rate, asked) {
+            self.inner.limiter.answered(ask, asked);
         }
     }
 
@@ -353,6 +370,7 @@ impl Unheard<'_> {
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
         let Some(holder) = self.holder.take() else { return };
+        self.gate.inner.semaphore.release_here(self.target, holder);
         if let Some(shared) = self.gate.inner.shared.clone()
             && tokio::runtime::Handle::try_current().is_ok()
         {

@@ -1,6 +1,7 @@
 //! What the gate needs of a semaphore: a permit that a larger script took, and its return in a larger script.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::keeper::Held;
 use super::permits::Check;
@@ -23,6 +24,20 @@ impl Semaphore {
         let now_us = self.inner.clock.now_us();
         let check = self.inner.local.acquire(key, &share, holder, now_us);
         self.answer(key, holder, check, false, now_us)
+    }
+
+    /// While traffic returns to Redis, Redis and the shares give places beside each other. So a holder takes its place in the
+    /// share before Redis is asked, and a share that is full refuses until about then. True: it has one, to be freed if
+    /// Redis gives none.
+    pub(crate) fn hold_share(&self, key: &Key, holder: Holder) -> Result<bool, Duration> {
+        if !self.inner.fallback.is_returning() {
+            return Ok(false);
+        }
+        let (share, now_us) = (self.policy.share(self.inner.fallback.replicas()), self.inner.clock.now_us());
+        match self.inner.local.acquire(key, &share, holder, now_us) {
+            Check::Pass => Ok(true),
+            Check::Full { retry_after_us } => Err(Duration::from_micros(retry_after_us)),
+        }
     }
 
     /// Gives the permit back here; `Some` says that Redis must hear of it.

@@ -121,9 +121,16 @@ impl Semaphore {
             && !self.inner.fallback.may_evict()
         {
             let (holder, now_us) = (Holder::random(), self.inner.clock.now_us());
+            let is_held = match self.hold_share(key, holder) {
+                Ok(is_held) => is_held,
+                Err(retry_after) => return Acquired::Full { retry_after, degraded: true },
+            };
             let unheard = Unheard::new(self, key, holder);
             let asked =
                 self.inner.fallback.attempt("semaphore_acquire", shared.acquire(key, &self.policy, holder)).await;
+            if is_held && asked != Some(Check::Pass) {
+                self.release_here(key, holder);
+            }
             match asked {
                 Some(check) => {
                     unheard.disarm();

@@ -1,13 +1,16 @@
 //! Breaker, semaphore and once when Redis goes and comes: what each process does alone, and what it never does.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 use testkit::eventually;
 
 use gate::breaker::{Admission, Breaker, Outcome, Policy as Circuits, Settings};
+use gate::gate::{Entry, Gate, Policy};
 use gate::once::{Claimed, Once, Policy as Claims};
 use gate::redis::Status;
 use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
 use gate::{Backend, Key};
+use testkit::proxy::{FaultProxy, Faults};
 use testkit::redis::Server;
 
 use super::{backend, now_us};
@@ -109,6 +112,75 @@ async fn permits_given_without_redis_are_counted_when_it_is_back() {
     assert!(first.release().await);
     eventually(LONG, "Redis to know of the release", async || server.cli(&["ZCARD", "tg:v1:sem:{a}"]) == "1").await;
     backend.shutdown().await;
+}
+
+/// Replicas whose lines come back one after the other do not give the places of the last one's share twice.
+#[tokio::test]
+async fn a_replica_that_is_back_first_takes_no_permit_of_the_others() {
+    let make = |backend: &Backend| Semaphore::new(backend, Permits::new(PLACES, LONG).unwrap());
+    back_first(make, async |semaphore, key| match semaphore.try_acquire(&key).await {
+        Acquired::Permit(permit) => Some(permit),
+        Acquired::Full { .. } => None,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nor_does_a_gate() {
+    let policy = Policy::default().concurrency(Permits::new(PLACES, LONG).unwrap());
+    back_first(Gate::new, async |gate, key| match gate.enter(&key, &policy, NonZeroU64::MIN).await {
+        Entry::Pass(pass) => Some(pass),
+        Entry::Refused(_) => None,
+    })
+    .await;
+}
+
+const PLACES: u32 = 10;
+
+async fn back_first<T, P>(make: impl Fn(&Backend) -> T, take: impl AsyncFn(&T, Key) -> Option<P>) {
+    let server = testkit::need!(Server::start());
+    let proxies = [0, 1].map(|_| FaultProxy::start(("127.0.0.1", server.port())));
+    let backends =
+        proxies.each_ref().map(|proxy| backend(&format!("redis://{}/", proxy.addr()), Duration::from_secs(2)));
+    for backend in &backends {
+        eventually(LONG, "both replicas", async || backend.fallback().replicas() == 2).await;
+    }
+    let [first, last] = backends.each_ref().map(make);
+    let fill = async |of: &T, held: &mut Vec<P>| {
+        while let Some(place) = take(of, key("a")).await {
+            held.push(place);
+        }
+    };
+    proxies.iter().for_each(|proxy| proxy.set(Faults { reset: true, ..Faults::default() }));
+    for (replica, backend) in [&first, &last].into_iter().zip(&backends) {
+        eventually(LONG, "it to decide alone", async || {
+            drop(take(replica, key("b")).await);
+            backend.fallback().is_active()
+        })
+        .await;
+    }
+    let (mut of_first, mut of_last) = (Vec::new(), Vec::new());
+    fill(&last, &mut of_last).await;
+    assert_eq!(of_last.len(), 5, "its share");
+    proxies[0].heal();
+    eventually(LONG, "the first to be back", async || !backends[0].fallback().is_active()).await;
+    // Longer than its traffic takes to return, and shorter than it takes to believe that it is alone.
+    let until_us = now_us() + 4_000_000;
+    while now_us() < until_us {
+        fill(&first, &mut of_first).await;
+        assert!(of_first.len() <= 5, "{} of {PLACES} beside the other's 5", of_first.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    proxies[1].heal();
+    of_last.clear();
+    eventually(2 * LONG, "all places for whoever asks", async || {
+        fill(&first, &mut of_first).await;
+        of_first.len() == PLACES as usize
+    })
+    .await;
+    for backend in &backends {
+        backend.shutdown().await;
+    }
 }
 
 /// Pitfall 22: a fence never repeats, not even when Redis forgot everything.
