@@ -1,12 +1,12 @@
 //! What this binary is put together from: every role's routes, schema and documentation.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use axum::{
     Router,
-    http::{StatusCode, header},
+    http::{Method, StatusCode, Uri, header},
     response::{Html, IntoResponse},
-    routing::get,
+    routing::{any, get},
 };
 use dispatch::Dispatch;
 use limits::{
@@ -28,11 +28,33 @@ use utoipa::{
     },
 };
 
-/// What this process does.
+/// What this process serves: nothing of a role that it does not have.
 pub(crate) struct Roles {
-    pub dispatch: Dispatch,
+    pub dispatch: Option<Dispatch>,
     pub limits: Option<Limits>,
     pub gates: Option<Gates>,
+}
+
+/// Which roles' routes: of this process, or of a document.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    pub api: bool,
+    pub limits: bool,
+}
+
+impl Served {
+    pub(crate) const ALL: Served = Served { api: true, limits: true };
+
+    /// Tenants and keys come with either role: a fleet of limits alone has callers, too.
+    fn admin(self) -> bool {
+        self.api || self.limits
+    }
+}
+
+impl Roles {
+    fn served(&self) -> Served {
+        Served { api: self.dispatch.is_some(), limits: self.limits.is_some() }
+    }
 }
 
 /// Every crate's migrations, in the order of their dependencies.
@@ -61,19 +83,15 @@ impl Modify for Keys {
     }
 }
 
-/// The OpenAPI document of every role in this binary.
-pub(crate) fn document() -> utoipa::openapi::OpenApi {
+/// The OpenAPI document of these roles.
+pub(crate) fn document(served: Served) -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
-    let parts = [
-        dispatch::routes().into_openapi(),
-        limits::routes().into_openapi(),
-        gates::routes().into_openapi(),
-        tenancy::routes().into_openapi(),
-        health::routes().into_openapi(),
-    ];
-    for part in parts {
-        document.merge(part);
+    for (is_served, _, part) in parts(served) {
+        if is_served {
+            document.merge(part);
+        }
     }
+    document.merge(health::routes().into_openapi());
     let operations = document.paths.paths.values_mut().flat_map(|path| {
         [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
     });
@@ -86,6 +104,16 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
         operation.responses.responses.insert("default".to_owned(), RefOr::T(any_problem("what is wrong, and the fix")));
     }
     document
+}
+
+/// Every part of the API: is it served, which roles have it, and its document.
+fn parts(served: Served) -> [(bool, &'static str, utoipa::openapi::OpenApi); 4] {
+    [
+        (served.api, "api", dispatch::routes().into_openapi()),
+        (served.limits, "limits", limits::routes().into_openapi()),
+        (served.limits, "limits", gates::routes().into_openapi()),
+        (served.admin(), "api or limits", tenancy::routes().into_openapi()),
+    ]
 }
 
 /// Errors have one shape, and every answer has a description.
@@ -104,22 +132,42 @@ fn any_problem(description: &str) -> Response {
     ResponseBuilder::new().description(description).content("application/problem+json", content).build()
 }
 
-/// Everything on the API listener: roles behind the door, health and documentation before it.
+/// Everything on the API listener: the roles of this process behind the door, health and documentation before it.
 pub(crate) fn routes(tenancy: &Tenancy, roles: &Roles, health: &Health) -> Router {
-    let admin: Router = tenancy::routes().with_state(tenancy.clone()).into();
-    let mut guarded = admin.merge(Router::from(dispatch::routes().with_state(roles.dispatch.clone())));
+    let served = roles.served();
+    let mut guarded = Router::new();
+    if served.admin() {
+        guarded = guarded.merge(Router::from(tenancy::routes().with_state(tenancy.clone())));
+    }
+    if let Some(dispatch) = &roles.dispatch {
+        guarded = guarded.merge(Router::from(dispatch::routes().with_state(dispatch.clone())));
+    }
     if let Some(limits) = &roles.limits {
         guarded = guarded.merge(Router::from(limits::routes().with_state(limits.clone())));
     }
     if let Some(gates) = &roles.gates {
         guarded = guarded.merge(Router::from(gates::routes().with_state(gates.clone())));
     }
-    tenancy
-        .door()
-        .guard(guarded)
-        .merge(health_routes(health))
-        .route("/openapi.json", get(openapi))
-        .route("/docs", get(docs))
+    let routes = tenancy.door().guard(guarded).merge(health_routes(health)).merge(elsewhere(served));
+    if served.admin() {
+        return routes.route("/openapi.json", get(move || openapi(served))).route("/docs", get(docs));
+    }
+    let documentation = ["/openapi.json", "/docs"].map(str::to_owned);
+    routes.merge(served_by("api or limits", documentation))
+}
+
+/// The routes of the roles that this process does not have.
+fn elsewhere(served: Served) -> Router {
+    let absent = parts(served).into_iter().filter(|(is_served, ..)| !is_served);
+    absent.fold(Router::new(), |router, (_, roles, part)| router.merge(served_by(roles, part.paths.paths.into_keys())))
+}
+
+fn served_by(roles: &'static str, paths: impl IntoIterator<Item = String>) -> Router {
+    let answer = move |method: Method, uri: Uri| async move {
+        let detail = format!("{method} {} is not served by this process: ask one with the role {roles}", uri.path());
+        Problem::new(StatusCode::NOT_FOUND, "other_role", detail)
+    };
+    paths.into_iter().fold(Router::new(), |router, path| router.route(&path, any(answer)))
 }
 
 /// Everything on the ops listener.
@@ -132,9 +180,10 @@ fn health_routes(health: &Health) -> Router {
 }
 
 /// Made when first asked for: most processes never are, and it takes megabytes.
-async fn openapi() -> impl IntoResponse {
-    static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_json().expect("the document is plain data"));
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str())
+async fn openapi(served: Served) -> impl IntoResponse {
+    static DOCUMENT: OnceLock<String> = OnceLock::new();
+    let text = DOCUMENT.get_or_init(|| document(served).to_json().expect("the document is plain data"));
+    ([(header::CONTENT_TYPE, "application/json")], text.as_str())
 }
 
 /// One page, no asset from another host, nothing to install.

@@ -97,7 +97,8 @@ Examples:
       One of several replicas. Other machines can reach it, so TIDEGATE_ADMIN_KEY and TIDEGATE_MASTER_KEY must be set:
       make each with `openssl rand -hex 32`.
   tidegate serve --roles api --config /etc/tidegate.toml
-      Only some roles, settings from a file. `tidegate config print` shows every setting and its default.
+      Only some roles and their routes (a worker alone has /health), settings from a file. `tidegate config print` shows
+      every setting and its default.
 
 Signals: SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
 Exit codes: 0 done, 1 could not start or failed, 2 wrong arguments or configuration.";

@@ -45,7 +45,8 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let health = health(config, &database, &shared, &dispatch, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
-    let roles = api::Roles { dispatch, limits, gates };
+    let served = config.roles.contains(&Role::Api).then(|| dispatch.clone());
+    let roles = api::Roles { dispatch: served, limits, gates };
     serve_grpc(config, listeners.grpc.take(), &tenancy, &roles, &tasks);
     serve(config, listeners, &tenancy, &roles, &health, &telemetry, &tasks);
     announce(config);
@@ -185,7 +186,7 @@ fn serve(
     let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
     telemetry.upkeep(tasks);
     let lane = ApiLane {
-        events: EventLane::new(tenancy.door(), &roles.dispatch),
+        events: roles.dispatch.as_ref().map(|dispatch| EventLane::new(tenancy.door(), dispatch)),
         checks: roles.limits.as_ref().map(|limits| CheckLane::new(tenancy.door(), limits.engine())),
     };
     let serving = http_server::serve_with_lane("api", listeners.api, lane, api, config.http, tasks.clone());
@@ -195,7 +196,7 @@ fn serve(
 
 /// What is asked so often that the router is not worth its while.
 struct ApiLane {
-    events: EventLane,
+    events: Option<EventLane>,
     checks: Option<CheckLane>,
 }
 
@@ -203,12 +204,10 @@ impl Lane for ApiLane {
     const ROUTES: &'static [&'static str] = &[EventLane::ROUTE, CheckLane::ROUTE];
 
     async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<usize> {
-        match &self.checks {
-            Some(checks) if request.target().starts_with(CheckLane::ROUTE) => {
-                checks.answer(request, reply).await.map(|()| 1)
-            }
-            _ => self.events.answer(request, reply).await.map(|()| 0),
+        if request.target().starts_with(CheckLane::ROUTE) {
+            return self.checks.as_ref()?.answer(request, reply).await.map(|()| 1);
         }
+        self.events.as_ref()?.answer(request, reply).await.map(|()| 0)
     }
 }
 
@@ -321,9 +320,14 @@ fn welcome(config: &Config) -> String {
     } else {
         String::new()
     };
+    let serves = if first.is_empty() {
+        format!("health   http://{addr}/health/ready        the API is served by the roles api and limits")
+    } else {
+        format!("API      http://{addr}        its documentation: http://{addr}/docs")
+    };
     format!(
         "
-  API      http://{addr}        its documentation: http://{addr}/docs
+  {serves}
   metrics  http://{ops_addr}/metrics
 {first}
   Stop it with Ctrl-C.

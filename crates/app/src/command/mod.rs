@@ -43,7 +43,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Config(ConfigCommand::Print(source)) => print(&source.layers()?.print()),
         #[cfg(feature = "bench")]
         Command::Bench(bench) => bench::run(&bench).await,
-        Command::Openapi => print(&api::document().to_pretty_json().context("the document is JSON")?),
+        Command::Openapi => print(&api::document(api::Served::ALL).to_pretty_json().context("the document is JSON")?),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);

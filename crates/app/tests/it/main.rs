@@ -18,6 +18,7 @@ mod races;
 mod replay;
 mod replicas;
 mod resp;
+mod roles;
 mod secrets;
 mod sink;
 mod start_and_stop;
