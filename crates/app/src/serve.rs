@@ -31,12 +31,15 @@ use crate::{
 /// What of a role is in this version. The others are accepted, so that a deployment can name them already.
 const PRESENT: &[Role] = &[Role::Api, Role::Worker, Role::Limits];
 
+/// For questions about health and metrics that are under way when everything else has ended.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
     allow_many_files();
     let mut listeners = Listeners::bind(config)?;
     let (database, vault) = open(config).await?;
-    let tasks = Tasks::new();
+    let (tasks, ops) = (Tasks::new(), Tasks::new());
     let signals = Signals::listen()?;
     let shared = shared_state(config)?;
     let dispatch = start_dispatch(config, &database, vault.clone(), &shared, &tasks).await?;
@@ -48,9 +51,10 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let served = config.roles.contains(&Role::Api).then(|| dispatch.clone());
     let roles = api::Roles { dispatch: served, limits, gates };
     serve_grpc(config, listeners.grpc.take(), &tenancy, &roles, &tasks);
-    serve(config, listeners, &tenancy, &roles, &health, &telemetry, &tasks);
+    serve_ops(config, listeners.ops, &health, &telemetry, &ops);
+    serve(config, listeners.api, &tenancy, &roles, &health, &tasks);
     announce(config);
-    drain(config, signals, &tasks, telemetry).await;
+    drain(config, signals, &tasks, &ops, telemetry).await;
     shared.shutdown().await;
     Ok(())
 }
@@ -173,25 +177,28 @@ async fn start_gates(
     Gates::start(database.clone(), vault, shared, tasks).await.map(Some).context("gates could not start")
 }
 
+/// Its tasks are its own: it is watched until everything else has ended.
+fn serve_ops(config: &Config, listener: TcpListener, health: &Health, telemetry: &Telemetry, tasks: &Tasks) {
+    let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
+    telemetry.upkeep(tasks);
+    tasks.spawn("ops listener", http_server::serve("ops", listener, ops, config.http, tasks.clone()));
+}
+
 fn serve(
     config: &Config,
-    listeners: Listeners,
+    listener: TcpListener,
     tenancy: &Tenancy,
     roles: &api::Roles,
     health: &Health,
-    telemetry: &Telemetry,
     tasks: &Tasks,
 ) {
     let api = http_server::with_limits(api::routes(tenancy, roles, health), &config.http);
-    let ops = http_server::with_limits(api::ops_routes(telemetry, health), &config.http);
-    telemetry.upkeep(tasks);
     let lane = ApiLane {
         events: roles.dispatch.as_ref().map(|dispatch| EventLane::new(tenancy.door(), dispatch)),
         checks: roles.limits.as_ref().map(|limits| CheckLane::new(tenancy.door(), limits.engine())),
     };
-    let serving = http_server::serve_with_lane("api", listeners.api, lane, api, config.http, tasks.clone());
+    let serving = http_server::serve_with_lane("api", listener, lane, api, config.http, tasks.clone());
     tasks.spawn("api listener", serving);
-    tasks.spawn("ops listener", http_server::serve("ops", listeners.ops, ops, config.http, tasks.clone()));
 }
 
 /// What is asked so often that the router is not worth its while.
@@ -354,8 +361,9 @@ impl Signals {
     }
 }
 
-/// SIGTERM: not ready, keep serving for the delay, stop accepting, finish what is in flight. A second signal ends it all.
-async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks, telemetry: Telemetry) {
+/// SIGTERM: not ready, keep serving for the delay, stop accepting, finish what is in flight; health and metrics last of all.
+/// A second signal ends it all.
+async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks, ops: &Tasks, telemetry: Telemetry) {
     signals.next().await;
     tracing::info!(delay = %Span(config.shutdown.delay), drain_timeout = %Span(config.shutdown.drain_timeout), "Shutting down.");
     tasks.leave();
@@ -364,6 +372,8 @@ async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks, telemetry: 
         let is_clean = tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await;
         // The last traces leave within the same deadline, however slow their collector is.
         let is_flushed = tokio::task::spawn_blocking(move || telemetry.flush()).await.is_ok();
+        // Whoever has asked gets an answer; whoever is slow to ask holds nothing up.
+        ops.stop(LAST_ANSWERS).await;
         is_clean && is_flushed
     };
     let is_clean = before(config.shutdown.timeout, finish, signals.next()).await;

@@ -141,6 +141,25 @@ fn it_serves_while_it_says_that_it_leaves() {
 }
 
 #[test]
+fn health_and_metrics_are_there_until_everything_in_flight_has_ended() {
+    let tidegate = Setup::serve().start();
+    let body = tenant("late");
+    let mut open = Connection::in_flight(tidegate.addr(), "/admin/tenants", body.len());
+    let mut watching = Connection::open(tidegate.ops_addr()).unwrap();
+    tidegate.terminate();
+    tidegate.wait_until_closed();
+    let report = Call::get("/health/ready").to(tidegate.ops_addr()).expect(503);
+    assert_eq!(report["status"], "shutting_down");
+    assert_eq!(Call::get("/health/live").to(tidegate.ops_addr()).status, 200);
+    assert!(tidegate.metric("tidegate_http_connections").is_some());
+    watching.send(b"GET /health/ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    watching.receive().unwrap().expect(503);
+    open.send(body.as_bytes()).unwrap();
+    open.receive().unwrap().expect(201);
+    tidegate.wait(SOON).succeeded();
+}
+
+#[test]
 fn the_drain_timeout_cuts_a_request_that_hangs() {
     let tidegate = Setup::serve().env("DRAIN_TIMEOUT", "1s").start();
     let mut hanging = Connection::in_flight(tidegate.addr(), "/admin/tenants", 100);
