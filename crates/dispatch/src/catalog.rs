@@ -7,7 +7,7 @@
 mod routes;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
@@ -88,6 +88,8 @@ struct TenantCatalog {
     /// Those that take events.
     routes: Routes<Arc<Endpoint>>,
     by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
+    /// Those that are there and cannot be used here.
+    unusable: HashSet<Box<str>>,
 }
 
 /// Cheap to clone.
@@ -176,6 +178,11 @@ impl Catalog {
         self.inner.tenants.read().get(tenant)?.by_id.get(id).cloned()
     }
 
+    /// Is it there, and yet no endpoint? Then this replica cannot read it: another version or another master key wrote it.
+    pub fn is_unusable(&self, tenant: &str, id: &str) -> bool {
+        self.inner.tenants.read().get(tenant).is_some_and(|tenant| tenant.unusable.contains(id))
+    }
+
     /// Every subscription of the tenant, enabled or not.
     pub fn all(&self, tenant: &str) -> Vec<Arc<Endpoint>> {
         self.inner.tenants.read().get(tenant).map(|tenant| tenant.by_id.values().cloned().collect()).unwrap_or_default()
@@ -255,7 +262,13 @@ impl Catalog {
         if let Some(before) = &before {
             tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));
         }
-        let Some(endpoint) = compiled else { return };
+        tenant.unusable.remove(row.id.as_str());
+        let Some(endpoint) = compiled else {
+            if !row.is_deleted {
+                tenant.unusable.insert(row.id.as_str().into());
+            }
+            return;
+        };
         if endpoint.takes_events {
             tenant.routes.add(&endpoint.matcher, &endpoint);
         }

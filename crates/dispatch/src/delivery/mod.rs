@@ -24,6 +24,6 @@ pub use self::{
     filter::{Document, Filter},
     outcome::{GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
     schedule::RetrySchedule,
-    signature::{MessageId, Signer, SigningKey, SigningSecret},
+    signature::{MAX_LIVE, MessageId, Signer, SigningKey, SigningSecret},
     status::Status,
 };

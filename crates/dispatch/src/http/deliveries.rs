@@ -13,11 +13,15 @@ use utoipa::IntoParams;
 use crate::{
     Dispatch,
     delivery::Status,
+    metrics as names,
     model::{Attempt, Delivery, FoundAttempt},
     store::search::DeliveryFilter,
 };
 
-#[derive(Debug, Deserialize, IntoParams)]
+/// Pages of deliveries that one request for attempts looks through.
+const MOST_PAGES: usize = 20;
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DeliveryQuery {
@@ -90,10 +94,17 @@ pub(super) async fn all_attempts(
 ) -> Result<Json<Page<FoundAttempt>>, Problem> {
     caller.require(Scope::DispatchRead)?;
     let AttemptQuery { class, status, subscription, event, event_type, since, until, limit, after } = query;
-    let query = DeliveryQuery { status, subscription, event, event_type, since, until, limit, after };
-    let Page { data, next } = search(&dispatch, &caller, query).await?;
-    let data = dispatch.store().attempts_of(&caller.tenant, &data, class.as_deref()).await?;
-    Ok(Json(Page { data, next }))
+    let mut query = DeliveryQuery { status, subscription, event, event_type, since, until, limit, after };
+    // A class is rare as a rule: pages without it are passed over, so many at a time.
+    let mut pages = MOST_PAGES;
+    loop {
+        let Page { data, next } = search(&dispatch, &caller, query.clone()).await?;
+        let data = dispatch.store().attempts_of(&caller.tenant, &data, class.as_deref()).await?;
+        if !data.is_empty() || next.is_none() || pages == 1 {
+            return Ok(Json(Page { data, next }));
+        }
+        (query.after, pages) = (next, pages - 1);
+    }
 }
 
 async fn search(dispatch: &Dispatch, caller: &Caller, query: DeliveryQuery) -> Result<Page<Delivery>, Problem> {
@@ -140,14 +151,18 @@ pub(super) async fn attempts(
 /// Attempt a delivery once more, now
 #[utoipa::path(post, path = "/v1/deliveries/{delivery}/retry", tag = "deliveries", responses(
     (status = 202, body = Delivery), (status = 404, body = Problem),
-    (status = 409, description = "it is being attempted right now", body = Problem)))]
+    (status = 409, description = "it is being attempted right now, or its subscription is gone", body = Problem)))]
 pub(super) async fn retry(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<Delivery>), Problem> {
     caller.require(Scope::DispatchWrite)?;
-    found(&dispatch, &caller, &id).await?;
+    let Delivery { subscription_id, .. } = found(&dispatch, &caller, &id).await?;
+    if dispatch.store().subscription(&caller.tenant, &subscription_id).await?.is_none() {
+        let detail = format!("the subscription {subscription_id:?} was deleted: there is nobody to send it to");
+        return Err(Problem::conflict("subscription_gone", detail));
+    }
     if !dispatch.store().retry(&caller.tenant, &id).await? {
         return Err(Problem::conflict(
             "being_attempted",
@@ -172,6 +187,7 @@ pub(super) async fn cancel(
     if !dispatch.store().cancel(&caller.tenant, &id).await? {
         return Err(Problem::conflict("already_ended", "this delivery has ended already: there is nothing to cancel"));
     }
+    metrics::counter!(names::DELIVERIES, "result" => Status::Cancelled.as_str()).increment(1);
     found(&dispatch, &caller, &id).await.map(Json)
 }
 

@@ -149,8 +149,9 @@ async fn many(
         async move {
             let item = item?;
             if place == most {
-                let detail =
-                    format!("a request holds at most {most} events (dispatch.max_events): send the rest in another");
+                let detail = format!(
+                    "a request holds at most {most} events (dispatch.max_events): this one and those after it were not read, send them in another"
+                );
                 return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
             }
             let memory = intake.hold(item.len()).await?;
@@ -258,36 +259,60 @@ fn too_large() -> Problem {
     )
 }
 
-/// The lines of a body, as a stream that holds one line at a time.
+/// A body that is read line by line, one line in memory at a time.
+struct Lines {
+    body: Body,
+    longest: usize,
+    buffer: BytesMut,
+    is_over: bool,
+    /// Within a line that is too long, and was told so.
+    is_skipping: bool,
+}
+
+/// The lines of a body. One that is too long costs itself and no other.
 fn lines(body: Body, longest: usize) -> impl stream::Stream<Item = Result<Bytes, Problem>> {
-    stream::unfold((body, BytesMut::new(), false), move |(mut body, mut buffer, mut is_over)| async move {
+    let lines = Lines { body, longest, buffer: BytesMut::new(), is_over: false, is_skipping: false };
+    stream::unfold(lines, async |mut lines| Some((lines.next().await?, lines)))
+}
+
+impl Lines {
+    async fn next(&mut self) -> Option<Result<Bytes, Problem>> {
         loop {
-            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line = buffer.split_to(end + 1).freeze();
-                if line.iter().all(u8::is_ascii_whitespace) {
-                    continue;
+            let end = self.buffer.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+            if let Some(end) = end.or_else(|| self.is_over.then_some(self.buffer.len())) {
+                let line = self.buffer.split_to(end).freeze();
+                let is_rest = std::mem::take(&mut self.is_skipping);
+                if !is_rest && !line.iter().all(u8::is_ascii_whitespace) {
+                    return Some(Ok(line));
                 }
-                return Some((Ok(line), (body, buffer, is_over)));
+                if self.is_over && self.buffer.is_empty() {
+                    return None;
+                }
+                continue;
             }
-            if is_over {
-                let rest = buffer.split().freeze();
-                let is_blank = rest.iter().all(u8::is_ascii_whitespace);
-                return (!is_blank).then_some((Ok(rest), (body, buffer, is_over)));
+            if self.is_skipping {
+                self.buffer.clear();
+            } else if self.buffer.len() > self.longest {
+                self.buffer.clear();
+                self.is_skipping = true;
+                return Some(Err(line_too_long(self.longest)));
             }
-            if buffer.len() > longest {
-                buffer.clear();
-                return Some((Err(too_large()), (Body::empty(), buffer, true)));
-            }
-            match body.frame().await {
-                Some(Ok(frame)) => buffer.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+            match self.body.frame().await {
+                Some(Ok(frame)) => self.buffer.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
                 Some(Err(_)) => {
-                    buffer.clear();
-                    return Some((Err(unreadable()), (Body::empty(), buffer, true)));
+                    (self.body, self.is_over) = (Body::empty(), true);
+                    self.buffer.clear();
+                    return Some(Err(unreadable()));
                 }
-                None => is_over = true,
+                None => self.is_over = true,
             }
         }
-    })
+    }
+}
+
+fn line_too_long(longest: usize) -> Problem {
+    let detail = format!("the event has more than {longest} bytes, which dispatch.max_event allows");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -108,6 +108,10 @@ async fn start(
     }
     let selection = Selection { subscription, deliveries, event_types, since, until, missing, ..Selection::default() };
     let selection = selection.check(kind, status, dry_run).map_err(Error::from)?;
+    let named = selection.deliveries.as_deref().unwrap_or_default();
+    if let Some(place) = dispatch.store().first_unknown(&caller.tenant, named).await? {
+        return Err(Problem::not_found("delivery", &named[place]).field(format!("deliveries[{place}]")));
+    }
     let made = dispatch.store().create_job(&caller.tenant, kind, &selection).await?;
     let row = made.ok_or_else(|| {
         Problem::conflict("too_many_jobs", "a hundred jobs have not ended yet: wait for them, or cancel some")

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, Path},
+    http::{Json, OptionalJson, Path},
     id,
     problem::Problem,
 };
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
@@ -16,10 +17,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::subscriptions::{found, show};
 use crate::{
     Dispatch,
-    delivery::SigningSecret,
+    delivery::{MAX_LIVE, SigningSecret},
+    error::Error,
     intake::EventIn,
     job::sweep::TEST_EVENT,
-    model::{Event, Subscription},
+    model::{Event, Signatures, Subscription},
 };
 
 const OVERLAP: Duration = Duration::from_secs(24 * 3600);
@@ -72,23 +74,39 @@ async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> 
     Ok(Json(shown))
 }
 
-/// Make a new signing secret
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RotateIn {
+    /// The new one, `whsec_…`; made if absent.
+    secret: Option<String>,
+}
+
+/// Make a new signing secret, and a new key where `v1a` signs
 ///
-/// The old ones still sign for 24 hours beside it, so that receivers can change over.
-#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", responses(
-    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+/// The old ones still sign for 24 hours beside them, so that receivers can change over.
+#[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", request_body = Option<RotateIn>, responses(
+    (status = 200, body = Subscription), (status = 404, body = Problem),
+    (status = 409, description = "too many old ones still sign", body = Problem)))]
 async fn rotate_secret(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    OptionalJson(new): OptionalJson<RotateIn>,
 ) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchWrite)?;
     let row = found(&dispatch, &caller, &id).await?;
-    let secret = SigningSecret::generate();
-    let tenant = &*caller.tenant;
-    let sealed = dispatch.catalog().seal(tenant, &id, &id::new("sec"), secret.text());
-    if !dispatch.store().rotate_secret(tenant, &id, &sealed, OVERLAP).await? {
-        return Err(Problem::not_found("subscription", &id));
+    let secret = match &new.secret {
+        Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
+        None => SigningSecret::generate(),
+    };
+    let (tenant, catalog) = (&*caller.tenant, dispatch.catalog());
+    let sealed = catalog.seal(tenant, &id, &id::new("sec"), secret.text());
+    let key = (row.settings.signatures == Signatures::Both).then(|| catalog.seal_new_key(tenant, &id));
+    if !dispatch.store().rotate(tenant, &id, &sealed, key.as_ref(), OVERLAP).await? {
+        let detail = format!(
+            "at most {MAX_LIVE} secrets and keys sign at a time: wait until old ones end, 24 hours after they were replaced"
+        );
+        return Err(Problem::conflict("too_many_secrets", detail));
     }
     let shown = show(&dispatch, tenant, row).await?;
     Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }))

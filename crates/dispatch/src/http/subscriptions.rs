@@ -26,6 +26,8 @@ use crate::{
 };
 
 const MOST_HEADERS: usize = 50;
+/// Each try that fails is another's that succeeded.
+const MOST_TRIES: usize = 50;
 
 /// A subscription as it is sent in: to create one, `url` and `event_types` are needed; to change one, what changes.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -231,7 +233,8 @@ pub(super) async fn get(
 
 /// Change a subscription
 #[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
-    (status = 200, body = Subscription), (status = 404, body = Problem)))]
+    (status = 200, body = Subscription), (status = 404, body = Problem),
+    (status = 409, description = "others keep changing it", body = Problem)))]
 pub(super) async fn update(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -243,23 +246,28 @@ pub(super) async fn update(
         let field = if change.id.is_some() { "id" } else { "secret" };
         return Err(Problem::invalid(field, format!("{field} cannot be changed here")));
     }
-    let row = found(&dispatch, &caller, &id).await?;
-    let is_disabled = row.disabled_reason.is_some();
-    let settings = change.apply(row.settings, dispatch.allows_private())?;
     let tenant = &*caller.tenant;
     let catalog = dispatch.catalog();
-    let secrets = catalog.secrets(tenant, &id).await?;
-    let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
-    let tls = change.checked_tls(secrets.tls, &settings.url)?;
-    let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
-    let updated = dispatch.store().update_subscription(tenant, &id, &settings, change.enabled, sealed).await?;
-    let now = updated.ok_or_else(|| Problem::not_found("subscription", &id))?;
-    let is_told = now.enabled && is_disabled;
-    let shown = show(&dispatch, tenant, now).await?;
-    if is_told {
-        dispatch.tell_of_enabling(tenant, &id).await?;
+    // What others change meanwhile is changed, too: then it is read again.
+    for _ in 0..MOST_TRIES {
+        let row = found(&dispatch, &caller, &id).await?;
+        let is_disabled = row.disabled_reason.is_some();
+        let settings = change.apply(row.settings, dispatch.allows_private())?;
+        let secrets = catalog.secrets(tenant, &id).await?;
+        let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
+        let tls = change.checked_tls(secrets.tls, &settings.url)?;
+        let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
+        let store = dispatch.store();
+        let updated = store.update_subscription(tenant, &id, row.version, &settings, change.enabled, sealed).await?;
+        let Some(now) = updated else { continue };
+        let is_told = now.enabled && is_disabled;
+        let shown = show(&dispatch, tenant, now).await?;
+        if is_told {
+            dispatch.tell_of_enabling(tenant, &id).await?;
+        }
+        return Ok(Json(shown));
     }
-    Ok(Json(shown))
+    Err(Problem::conflict("busy_subscription", "others keep changing this subscription: try again"))
 }
 
 /// Delete a subscription

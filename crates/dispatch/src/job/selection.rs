@@ -101,6 +101,9 @@ impl Selection {
             Kind::Cancel => vec![Status::Pending, Status::Retrying, Status::Throttled],
             Kind::Replay | Kind::Purge => vec![Status::Delivered, Status::Failed, Status::Cancelled],
         });
+        if self.status.is_empty() && !self.missing {
+            return Err(Invalid::new("status", "name at least one status, or leave it out; none is for what is missing"));
+        }
         self.status.sort_by_key(|status| status.as_str());
         self.status.dedup();
         if let Some((status, objection)) =
@@ -223,7 +226,9 @@ mod tests {
             |status: &[Status]| replay().check(Kind::Replay, Some(status.to_vec()), None).unwrap().walks(Kind::Replay);
         assert_eq!(of(&[Status::Failed, Status::Cancelled]).len(), 2);
         assert_eq!(of(&[Status::Failed, Status::Delivered]), [Walk::Tenant]);
-        assert_eq!(of(&[]), []);
+        let only_missing = Selection { missing: true, since: Some(OffsetDateTime::UNIX_EPOCH), ..replay() };
+        let only_missing = only_missing.check(Kind::Replay, Some(Vec::new()), None).unwrap();
+        assert_eq!(only_missing.walks(Kind::Replay), [Walk::Events]);
         let purge = replay().check(Kind::Purge, None, Some(false)).unwrap();
         assert_eq!(purge.walks(Kind::Purge), [Walk::Tenant, Walk::Events]);
     }

@@ -1,6 +1,6 @@
 //! The rows of jobs: made, looked at, claimed, ended.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use platform::{
     db::{Error, Row, Value},
@@ -39,6 +39,16 @@ impl Store {
         ]);
         let rows = self.database.transact([step.must_match()]).await?;
         Ok(rows.and_then(|[rows]| rows.first().and_then(job)))
+    }
+
+    /// The place of the first id that no delivery of the tenant has.
+    pub async fn first_unknown(&self, tenant: &str, ids: &[String]) -> Result<Option<usize>, Error> {
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let rows = self.database.fetch(query!("known_deliveries").with([tenant.into(), json(&ids)])).await?;
+        let known: HashSet<String> = rows.iter().map(|row| row.text("id")).collect();
+        Ok(ids.iter().position(|id| !known.contains(id)))
     }
 
     pub async fn job(&self, tenant: &str, id: &str) -> Result<Option<JobRow>, Error> {

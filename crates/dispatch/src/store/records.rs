@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
 use crate::{
-    delivery::Status,
+    delivery::{MAX_LIVE, Status},
     model::{Delivery, Event, Settings},
 };
 
@@ -59,18 +59,19 @@ impl Store {
         Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)).expect("an insert returns its row"))
     }
 
-    /// `enabled` is given where someone switches it by hand.
+    /// `enabled` is given where someone switches it by hand. `None`: it has changed since `version`, or is gone.
     pub async fn update_subscription(
         &self,
         tenant: &str,
         id: &str,
+        version: i64,
         settings: &Settings,
         enabled: Option<bool>,
         secrets: [SealedSecret; 2],
     ) -> Result<Option<SubscriptionRow>, Error> {
         let enabled = enabled.map_or(Value::Null, Value::Bool);
-        let update =
-            query!("update_subscription").with([tenant.into(), id.into(), json(settings), enabled]).must_match();
+        let values = [tenant.into(), id.into(), json(settings), enabled, version.into()];
+        let update = query!("update_subscription").with(values).must_match();
         let [headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
         let rows = self.database.transact([bump(), update, headers, tls]).await?;
         Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)))
@@ -146,17 +147,25 @@ impl Store {
         Ok(rows.iter().map(|row| (row.text("subscription_id"), secret(row))).collect())
     }
 
-    /// Puts a new signing secret first; the others still sign for the overlap.
-    pub async fn rotate_secret(
+    /// Puts a new signing secret first, and a new key where there is one; the others still sign for the overlap. False:
+    /// there is no such subscription, or no more of them can sign at a time.
+    pub async fn rotate(
         &self,
         tenant: &str,
         id: &str,
         secret: &SealedSecret,
+        key: Option<&SealedSecret>,
         overlap: Duration,
     ) -> Result<bool, Error> {
+        let most = i64::try_from(MAX_LIVE).unwrap_or(0) - 1 - i64::from(key.is_some());
         let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
+        let room = query!("live_secrets").with([tenant.into(), id.into(), most.into()]).must_match();
         let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
-        Ok(self.database.transact([bump(), touch, expire, insert_secret(tenant, id, secret)]).await?.is_some())
+        let secret = insert_secret(tenant, id, secret);
+        Ok(match key.map(|key| insert_secret(tenant, id, key)) {
+            Some(key) => self.database.transact([bump(), touch, room, expire, secret, key]).await?.is_some(),
+            None => self.database.transact([bump(), touch, room, expire, secret]).await?.is_some(),
+        })
     }
 
     /// Notes the first failure after a success, or the first success after a failure.

@@ -68,13 +68,21 @@ impl Inner {
             let Claimed { tenant, subscription, .. } = &job.delivery;
             match refreshed {
                 Ok(()) if inner.deps.catalog.endpoint(tenant, subscription).is_some() => inner.offer(job),
-                Ok(()) => inner.write_later(ended(&job.delivery, Status::Cancelled, "the subscription is gone")),
+                Ok(()) => inner.write_later(inner.without_endpoint(&job.delivery)),
                 Err(error) => {
                     tracing::warn!(%subscription, %error, "A subscription could not be read; its delivery waits.");
                     inner.write_later(deferred(&job.delivery, SHORT_WAIT, None));
                 }
             }
         });
+    }
+
+    /// The subscription is gone, or it is there and this replica cannot use it.
+    fn without_endpoint(&self, delivery: &Claimed) -> Record {
+        if self.deps.catalog.is_unusable(&delivery.tenant, &delivery.subscription) {
+            return deferred(delivery, LONG_WAIT, Some("put off: the subscription cannot be used, see the log"));
+        }
+        ended(delivery, Status::Cancelled, "the subscription is gone")
     }
 
     async fn run(self: Arc<Self>, key: LaneKey, first: Job) {
@@ -125,7 +133,7 @@ impl Inner {
         let mut next_place = FIRST_WAIT.mul_f64(0.5 + jitter());
         loop {
             let Some(endpoint) = self.deps.catalog.endpoint(&delivery.tenant, &delivery.subscription) else {
-                return ended(delivery, Status::Cancelled, "the subscription is gone");
+                return self.without_endpoint(delivery);
             };
             if !endpoint.enabled {
                 if Box::pin(self.is_on_after_all(&endpoint, job.claimed_at)).await {

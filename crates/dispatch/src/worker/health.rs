@@ -20,7 +20,12 @@ impl Inner {
     /// Writes only changes: the first failure after a success, the first success after a failure, the end.
     pub(super) async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
         let is_change = endpoint.is_failing.swap(!is_success, Relaxed) == is_success;
-        if is_change || matches!(next, Next::DisableSubscription { .. } | Next::Failed { .. }) {
+        let may_end = match next {
+            Next::DisableSubscription { .. } => true,
+            Next::Failed { .. } | Next::RetryAfter(_) => has_failed_for_days(endpoint),
+            Next::Delivered => false,
+        };
+        if is_change || may_end {
             // Boxed: it is seldom needed and large, and every delivery would carry it.
             Box::pin(self.write_health(endpoint, is_success, is_change, next)).await;
         }
@@ -34,7 +39,7 @@ impl Inner {
         }
         let (reason, disable) = match next {
             Next::DisableSubscription { .. } => ("the receiver answered 410 (gone)", Disable::AtOnce),
-            Next::Failed { .. } if has_failed_for_days(endpoint) => {
+            Next::Failed { .. } | Next::RetryAfter(_) if has_failed_for_days(endpoint) => {
                 ("nothing but failures for five days", Disable::IfFailing)
             }
             _ => return,

@@ -172,7 +172,7 @@ fn one_broken_line_fails_alone(backend: &Backend) {
     subscribe(addr, &receiver.url("/"), json!({}));
     let many = |body: String| Call::new("POST", "/v1/events").body("application/x-ndjson", body).to(addr);
     let good = |id: &str| json!({"id": id, "type": "a.b", "data": {}}).to_string();
-    let huge = json!({"id": "huge", "type": "a.b", "data": "x".repeat(1 << 20)}).to_string();
+    let huge = json!({"id": "huge", "type": "a.b", "data": "x".repeat(3 << 20)}).to_string();
     let answer =
         many([&good("a"), "{nope", "", &good("b"), r#"{"type": "a.b"}"#, &huge, &good("c")].join("\n")).expect(202);
     assert_eq!((&answer["accepted"], &answer["rejected"]), (&json!(3), &json!(3)), "{answer}");

@@ -1,5 +1,5 @@
 //! A receiver that does nothing but fail is switched off after five days, by the database's time, and not before. One success
-//! begins the count anew.
+//! begins the count anew. One that cannot be read is not taken for one that is gone.
 
 use serde_json::{Value, json};
 use testkit::{
@@ -50,11 +50,32 @@ fn five_days_of_nothing_but_failures_switch_a_subscription_off() {
     fail("again");
     assert_eq!(now()["enabled"], true, "a success began the count anew");
 
+    // Also one whose schedule is longer than that.
+    Call::new("PATCH", &path).json(json!({"retry_schedule": ["30h", "30h", "30h", "30h", "30h"]})).to(addr).expect(200);
     tidegate = failing_for(tidegate, &server, "5 days");
-    fail("last");
+    send(addr, json!({"id": "last", "type": "a.b", "data": {}}));
     wait_until(LATER, "it to be switched off", || now()["enabled"] == false);
     assert_eq!(now()["disabled_reason"], "nothing but failures for five days");
     send(addr, json!({"id": "unwanted", "type": "a.b", "data": {}}));
     assert_eq!(Call::get("/v1/events/unwanted").to(addr).expect(200)["status"], "unmatched");
+    tidegate.stop().succeeded();
+}
+
+#[test]
+fn a_subscription_that_cannot_be_read_keeps_what_waits_for_it() {
+    let server = need!(testkit::postgres());
+    let receiver = Receiver::start();
+    receiver.set(Answer::Status(500));
+    let tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"retry_schedule": ["1s", "1h"]}));
+    send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "a", "retrying");
+    let setup = tidegate.stop().succeeded().again();
+    // As another master key would have sealed it.
+    server.sql("UPDATE subscription_secrets SET sealed = decode('00', 'hex') RETURNING id");
+    let tidegate = setup.start();
+    let waits = wait_for_status(addr, "a", "throttled");
+    assert_eq!(waits["last_error"], "put off: the subscription cannot be used, see the log");
     tidegate.stop().succeeded();
 }

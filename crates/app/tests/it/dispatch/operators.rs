@@ -1,7 +1,7 @@
 //! What people do by hand: retry, cancel, test, pause and resume, delete, rotate a secret.
 
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, thread};
 use testkit::receiver::{Answer, Behaviour, Receiver, Secret, Verdict};
 
 use super::{LATER, attempts, replica, send, subscribe, wait_for_status};
@@ -15,6 +15,8 @@ each_queue! {
 each_backend! {
     what_comes_in_while_paused_waits_and_while_disabled_does_not
     a_deleted_subscription_gets_nothing_more
+    a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end
+    changes_of_different_fields_at_the_same_time_are_all_kept
 }
 
 fn by_hand(addr: SocketAddr, delivery: &Value, action: &str) -> Response {
@@ -127,10 +129,7 @@ fn a_deleted_subscription_gets_nothing_more(backend: &Backend) {
     Call::get(&path(&subscription)).to(addr).expect_problem(404, "not_found");
     Call::new("DELETE", &path(&subscription)).to(addr).expect_problem(404, "not_found");
     // A retry by hand has nowhere to go, and says so.
-    by_hand(addr, &waiting, "retry").expect(202);
-    testkit::wait_until(LATER, "it to end again", || {
-        wait_for_status(addr, "orphan", "cancelled")["last_error"] == "the subscription is gone"
-    });
+    by_hand(addr, &waiting, "retry").expect_problem(409, "subscription_gone");
     assert_eq!(receiver.count(), 1);
 }
 
@@ -211,4 +210,61 @@ fn a_rotated_secret_signs_beside_the_old_one() {
     }
     let shown = Call::get(&path(&subscription)).to(addr).expect(200);
     assert_eq!(shown.get("secret"), None, "shown once: {shown}");
+}
+
+fn a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end(backend: &Backend) {
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"signatures": "v1+v1a"}));
+    let rotate = |body: Value| Call::post(&format!("{}/rotate-secret", path(&subscription)), body).to(addr);
+    let own = format!("whsec_{}", "QUJD".repeat(11));
+    for (body, field) in [(json!({"overlap": "1h"}), "overlap"), (json!({"secret": "x"}), "secret")] {
+        assert_eq!(rotate(body).expect_problem(422, "invalid_field")["field"], field);
+    }
+    let rotated = rotate(json!({"secret": own})).expect(200);
+    assert_eq!(rotated["secret"], own.as_str());
+    let keys = rotated["public_keys"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[1]), (2, &subscription["public_keys"][0]), "the new one first: {rotated}");
+    // Of each two sign now, and ten can.
+    for _ in 0..3 {
+        rotate(json!({})).expect(200);
+    }
+    rotate(json!({})).expect_problem(409, "too_many_secrets");
+    send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "a", "delivered");
+    assert_eq!(receiver.requests()[0].header("webhook-signature").split(' ').count(), 10);
+}
+
+fn changes_of_different_fields_at_the_same_time_are_all_kept(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, "http://127.0.0.1:9/", json!({}));
+    let patch = |body: Value| Call::new("PATCH", &path(&subscription)).json(body).to(addr).expect(200);
+    for round in 1..=10 {
+        thread::scope(|scope| {
+            for field in ["rate_limit", "max_concurrency"] {
+                scope.spawn(move || patch(json!({field: round})));
+            }
+            scope.spawn(move || patch(json!({"description": round.to_string()})));
+            scope.spawn(move || patch(json!({"headers": {"x-round": round.to_string()}})));
+        });
+        let shown = Call::get(&path(&subscription)).to(addr).expect(200);
+        let fields = ["rate_limit", "max_concurrency", "description"].map(|field| shown[field].clone());
+        assert_eq!(fields, [json!(round), json!(round), json!(round.to_string())], "{shown}");
+        assert!(shown["headers"].get("x-round").is_some(), "{shown}");
+    }
+}
+
+#[test]
+fn a_job_names_only_deliveries_that_are_there() {
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, "http://127.0.0.1:9/", json!({}));
+    Call::new("POST", &format!("{}/test", path(&subscription))).to(addr).expect(202);
+    let delivery = Call::get("/v1/deliveries").to(addr).expect(200)["data"][0]["id"].clone();
+    let job = |body: Value| Call::post("/v1/jobs", body).to(addr);
+    let unknown = job(json!({"kind": "replay", "deliveries": [delivery, "dlv_nobody"]}));
+    assert_eq!(unknown.expect_problem(404, "not_found")["field"], "deliveries[1]");
+    assert_eq!(job(json!({"kind": "replay", "status": []})).expect_problem(422, "invalid_field")["field"], "status");
 }
