@@ -4,6 +4,7 @@ mod api;
 mod cli;
 mod command;
 mod config;
+mod health;
 mod serve;
 
 use std::process::ExitCode;

@@ -26,6 +26,7 @@ use crate::{
     api,
     command::connect,
     config::{Config, Role},
+    health,
 };
 
 /// What of a role is in this version. The others are accepted, so that a deployment can name them already.
@@ -45,7 +46,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let dispatch = start_dispatch(config, &database, vault.clone(), &shared, &tasks).await?;
     let limits = start_limits(config, &database, &shared, &tasks).await?;
     let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
-    let health = health(config, &database, &shared, &dispatch, &tasks);
+    let health = health::of(config, &database, &shared, &dispatch, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
     let served = config.roles.contains(&Role::Api).then(|| dispatch.clone());
@@ -233,42 +234,6 @@ fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy,
             limits::resp::serve(listener, door, &shared, resp.limits, of_listener).await;
         });
     }
-}
-
-fn health(config: &Config, database: &Database, shared: &Backend, dispatch: &Dispatch, tasks: &Tasks) -> Health {
-    let database = database.clone();
-    let mut health = Health::builder().required("database", move || {
-        let database = database.clone();
-        async move { database.ping().await.map_err(|_| "the database does not answer".to_owned()) }
-    });
-    if config.redis.is_some() {
-        let shared = shared.clone();
-        health = health.optional("redis", move || {
-            let shared = shared.clone();
-            async move { redis_is_fit(&shared).await.map_err(str::to_owned) }
-        });
-    }
-    if let Some(kafka) = dispatch.kafka().cloned() {
-        // A replica that takes events in cannot do so without Kafka, unless they may queue in the database meanwhile.
-        let is_required = config.roles.contains(&Role::Api) && !kafka.falls_back();
-        let check = move || {
-            let is_away = kafka.is_away();
-            async move { if is_away { Err("Kafka does not answer".to_owned()) } else { Ok(()) } }
-        };
-        health = if is_required { health.required("kafka", check) } else { health.optional("kafka", check) };
-    }
-    health.build(tasks.leaving().clone())
-}
-
-/// It answers, and it does not throw away what it was given to remember.
-async fn redis_is_fit(shared: &Backend) -> Result<(), &'static str> {
-    shared.ping().await.map_err(|_| "Redis does not answer; limits are decided locally")?;
-    if shared.fallback().may_evict() {
-        return Err(
-            "Redis evicts keys when it is full; set its maxmemory-policy to noeviction, permits are local until then",
-        );
-    }
-    Ok(())
 }
 
 fn announce(config: &Config) {

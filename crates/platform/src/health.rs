@@ -21,6 +21,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Check = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+type Need = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The process's dependencies. Cheap to clone.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ pub struct Health {
 
 struct Dependency {
     name: &'static str,
-    is_required: bool,
+    is_required: Need,
     check: Check,
 }
 
@@ -46,7 +47,7 @@ impl Builder {
     where
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
-        self.add(name, true, check)
+        self.required_while(name, || true, check)
     }
 
     /// Without it this replica works with less precision or speed.
@@ -55,14 +56,22 @@ impl Builder {
     where
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
-        self.add(name, false, check)
+        self.required_while(name, || false, check)
     }
 
-    fn add<F>(mut self, name: &'static str, is_required: bool, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    /// Required or optional, as things stand when it is asked.
+    #[must_use]
+    pub fn required_while<F>(
+        mut self,
+        name: &'static str,
+        is_required: impl Fn() -> bool + Send + Sync + 'static,
+        check: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
-        self.0.push(Dependency { name, is_required, check: Arc::new(move || Box::pin(check())) });
+        let (is_required, check): (Need, Check) = (Arc::new(is_required), Arc::new(move || Box::pin(check())));
+        self.0.push(Dependency { name, is_required, check });
         self
     }
 
@@ -129,7 +138,7 @@ async fn check(dependency: &Dependency) -> DependencyReport {
     DependencyReport {
         name: dependency.name,
         ok: outcome.is_ok(),
-        required: dependency.is_required,
+        required: (dependency.is_required)(),
         duration_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
         error: outcome.err(),
     }
@@ -174,6 +183,18 @@ mod tests {
         assert_eq!(with(Ok(()), Ok(())).report().await.status, Status::Ready);
         assert_eq!(with(Ok(()), down()).report().await.status, Status::Degraded);
         assert_eq!(with(down(), Ok(())).report().await.status, Status::NotReady);
+    }
+
+    #[tokio::test]
+    async fn whether_it_is_required_is_asked_each_time() {
+        let is_needed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let asked = Arc::clone(&is_needed);
+        let need = move || asked.load(std::sync::atomic::Ordering::Relaxed);
+        let down = || std::future::ready(Err("refused".to_owned()));
+        let health = Health::builder().required_while("database", need, down).build(CancellationToken::new());
+        assert_eq!(health.report().await.status, Status::Degraded);
+        is_needed.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(health.report().await.status, Status::NotReady);
     }
 
     #[tokio::test]

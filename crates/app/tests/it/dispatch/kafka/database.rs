@@ -17,7 +17,7 @@ use testkit::{
 use super::{Load, assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
     dispatch::{LATER, replica, subscribe},
-    support::{Backend, Tidegate, on_topic, size},
+    support::{Backend, Call, Tidegate, on_topic, size},
 };
 
 fn servers() -> Result<(postgres::Server, kafka::Shared), Unavailable> {
@@ -57,6 +57,30 @@ fn a_database_that_dies_loses_nothing_and_events_are_accepted_meanwhile() {
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     let twice = assert_nothing_lost(addr, &receiver, load.sent());
     println!("{twice} of {} twice", load.sent());
+}
+
+/// Balancers must not take away who still does its job; a worker cannot, and says so.
+#[test]
+fn a_replica_that_takes_events_alone_is_ready_without_the_database() {
+    let (server, kafka) = need!(servers());
+    let setup = |roles: &str| {
+        let setup = on_topic(member(&Backend::Sqlite, roles), &kafka.brokers(), kafka.topic());
+        setup.env("DATABASE_URL", &server.url())
+    };
+    let [door, worker, both] = ["api", "worker", "api,worker"].map(|roles| setup(roles).start());
+    let fallback = setup("api").env("TIDEGATE__KAFKA__WHEN_AWAY", "database").start();
+    subscribe(door.addr(), "http://127.0.0.1:9", json!({}));
+    server.kill();
+    for (replica, status) in [(&door, 200), (&fallback, 200), (&worker, 503), (&both, 503)] {
+        let word = if status == 200 { "degraded" } else { "not_ready" };
+        wait_until(LATER, word, || {
+            let answer = replica.get("/health/ready");
+            (answer.status, &answer.json()["status"]) == (status, &json!(word))
+        });
+    }
+    for replica in [&door, &fallback] {
+        Call::post("/v1/events", json!({"type": "a.b", "data": {}})).to(replica.addr()).expect(202);
+    }
 }
 
 /// Its offsets are all that the next worker knows of what it has read. What it could not write counts as waiting.
