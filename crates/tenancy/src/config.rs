@@ -104,7 +104,7 @@ fn read_or_make(path: &Path) -> io::Result<Secret> {
         Err(_) => (),
     }
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+        platform::db::sqlite::make_private_folder(folder)?;
     }
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).map_err(io::Error::other)?;

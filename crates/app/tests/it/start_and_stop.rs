@@ -4,6 +4,7 @@ use std::{
     fs,
     net::TcpStream,
     os::unix::fs::PermissionsExt,
+    path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -56,8 +57,35 @@ fn sigterm_ends_it_with_code_0_and_leaves_nothing_behind() {
         .collect();
     left.sort();
     assert_eq!(left, ["master.key", "tidegate.db", "tidegate.migrate.lock", "tidegate.worker.lock"]);
-    let mode = fs::metadata(ended.folder().join("data/master.key")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "the master key is its owner's alone");
+}
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn what_it_keeps_is_its_owners_alone() {
+    let tidegate = Setup::serve().start();
+    Call::post("/admin/tenants", serde_json::json!({"name": "a"})).to(tidegate.addr()).expect(201);
+    let data = tidegate.data_dir();
+    assert_eq!(mode(&data), 0o700);
+    for file in ["master.key", "tidegate.db", "tidegate.db-wal", "tidegate.db-shm"] {
+        assert_eq!(mode(data.join(file)), 0o600, "{file}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_there_keeps_its_mode() {
+    let setup = Setup::serve();
+    let data = setup.folder().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    let tidegate = setup.start();
+    assert_eq!((mode(&data), mode(data.join("tidegate.db"))), (0o755, 0o600));
+    // So does a file: whoever lets a backup read it has a reason.
+    fs::set_permissions(data.join("tidegate.db"), fs::Permissions::from_mode(0o640)).unwrap();
+    let tidegate = tidegate.stop().succeeded().again().start();
+    assert_eq!(mode(tidegate.data_dir().join("tidegate.db")), 0o640);
 }
 
 #[test]

@@ -102,7 +102,10 @@ impl Selection {
             Kind::Replay | Kind::Purge => vec![Status::Delivered, Status::Failed, Status::Cancelled],
         });
         if self.status.is_empty() && !self.missing {
-            return Err(Invalid::new("status", "name at least one status, or leave it out; none is for what is missing"));
+            return Err(Invalid::new(
+                "status",
+                "name at least one status, or leave it out; none is for what is missing",
+            ));
         }
         self.status.sort_by_key(|status| status.as_str());
         self.status.dedup();

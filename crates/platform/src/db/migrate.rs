@@ -8,6 +8,7 @@ use std::{
     fs::{File, OpenOptions},
     hash::{Hash, Hasher},
     io,
+    os::unix::fs::OpenOptionsExt,
 };
 
 use siphasher::sip::SipHasher13;
@@ -39,7 +40,7 @@ pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<
         Database::Sqlite(sqlite) => {
             // SQLite locks one transaction at a time; a file lock covers the whole list, between processes too.
             let path = sqlite.path().with_extension("migrate.lock");
-            let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+            let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
             let file = open.and_then(locked).map_err(|error| Error::Open(path, error))?;
             let mut connection = sqlite.connection()?;
             for set in sets {

@@ -7,6 +7,9 @@
 //! SQLite walks the pages of an open savepoint after every statement, which costs more than the rows.
 
 use std::{
+    fs::{DirBuilder, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
@@ -54,8 +57,7 @@ struct Readers {
 
 impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(|error| Error::Open(path.to_owned(), error))?;
+        create_private(path).map_err(|error| Error::Open(path.to_owned(), error))?;
         let writer = connect(path)?;
         writer.execute_batch(WRITER)?;
         let (sender, jobs) = mpsc::channel(QUEUE);
@@ -131,6 +133,18 @@ impl Sqlite {
         });
         answer.await.map_err(|_| Error::Closed)?
     }
+}
+
+/// Payloads are in it: where the folder or the file is missing, it is made for its owner alone. SQLite gives its log and
+/// its shared memory the file's mode. What is there already keeps the mode that somebody gave it.
+fn create_private(path: &Path) -> io::Result<()> {
+    make_private_folder(path.parent().unwrap_or(Path::new(".")))?;
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
+}
+
+/// The folder and those above it, for their owner alone; one that is there stays as it is.
+pub fn make_private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn connect(path: &Path) -> Result<Connection, Error> {
