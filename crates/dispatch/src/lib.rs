@@ -90,6 +90,8 @@ impl Dispatch {
     /// Reads the subscriptions and starts the worker; fails if the database does.
     pub async fn start(config: Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
         let Parts { database, vault, gate, client, allow_private, kafka, is_worker } = parts;
+        #[cfg(feature = "kafka")]
+        let tenants = tenancy::Store::new(database.clone());
         let store = Store::new(database);
         store.prepare_days().await?;
         let catalog = Catalog::new(store.clone(), vault, allow_private);
@@ -133,7 +135,8 @@ impl Dispatch {
         if let (Some(kafka), Some(_)) = (kafka, &worker) {
             let (store, catalog, intake) = (store.clone(), catalog.clone(), intake.clone());
             let (topic, max_event) = (kafka.topic.as_str().into(), config.max_event);
-            let taking = kafka::Taking { store, catalog, intake, workers, lease: lease.clone(), topic, max_event };
+            let lease = lease.clone();
+            let taking = kafka::Taking { store, tenants, catalog, intake, workers, lease, topic, max_event };
             kafka::consume(kafka, taking, tasks)?;
         }
         let _only_worker = only_worker;

@@ -33,6 +33,7 @@ use super::{
     config::Config,
     lag,
     record::Incoming,
+    tenants::Tenants,
     tracker::{Mark, Tracker},
 };
 use crate::{error::Error, metrics as names};
@@ -104,14 +105,15 @@ async fn route(
     tasks: Tasks,
 ) {
     let writers = Arc::new(Semaphore::new(WRITERS as usize));
+    let mut tenants = Tenants::new(taking.tenants.clone());
     let mut is_patient = true;
     while let Some(Batch { records, marks }) = batches.recv().await {
-        if !taking.freshen(&records, &give_up).await {
+        if !taking.freshen(&records, &give_up).await || !tenants.learn(&records, &give_up).await {
             return;
         }
         taking.wait_for_room(records.len(), &mut is_patient).await;
         metrics::histogram!(names::KAFKA_BATCH).record(records.len() as f64);
-        let routed = taking.route(records);
+        let routed = taking.route(records, &tenants);
         // A batch with a line to keep is written after all before it and before all behind it.
         let permits = if routed.is_ordered { WRITERS } else { 1 };
         let Ok(writer) = Arc::clone(&writers).acquire_many_owned(permits).await else { return };

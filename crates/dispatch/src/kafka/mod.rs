@@ -20,6 +20,8 @@ pub mod record;
 #[cfg(feature = "kafka")]
 mod take;
 #[cfg(feature = "kafka")]
+mod tenants;
+#[cfg(feature = "kafka")]
 mod tracker;
 
 #[cfg(not(feature = "kafka"))]

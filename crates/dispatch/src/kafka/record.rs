@@ -23,6 +23,9 @@ pub const ID_HEADER: &str = "tidegate-id";
 pub const CATALOG_HEADER: &str = "tidegate-catalog";
 pub const TRACE_HEADER: &str = "traceparent";
 
+/// The reason of a record whose tenant is none: it belongs to nobody, also if such a tenant is made later.
+pub const BAD_TENANT: &str = "bad_tenant";
+
 /// A record as it was read, whatever it holds.
 #[derive(Clone, Debug)]
 pub struct Incoming {
@@ -73,7 +76,7 @@ impl Incoming {
     pub fn tenant(&self) -> Result<&str, Rejection> {
         let tenant = self.text(TENANT_HEADER)?.unwrap_or(DEFAULT_TENANT);
         platform::id::check(tenant)
-            .map_err(|rule| Rejection::new("bad_tenant", format!("the header {TENANT_HEADER} names no tenant: {rule}")))
+            .map_err(|rule| Rejection::new(BAD_TENANT, format!("the header {TENANT_HEADER} names no tenant: {rule}")))
     }
 
     /// The version of the subscriptions that must be known to route it.

@@ -11,7 +11,10 @@ use futures_util::future::BoxFuture;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::record::{Decoded, Incoming, Rejection, TRACE_HEADER};
+use super::{
+    record::{BAD_TENANT, Decoded, Incoming, Rejection, TRACE_HEADER},
+    tenants::Tenants,
+};
 use crate::{
     announce::Workers,
     catalog::Catalog,
@@ -31,6 +34,7 @@ type Answers = Vec<Result<Accepted, Rejection>>;
 #[derive(Clone)]
 pub(crate) struct Taking {
     pub(crate) store: Store,
+    pub(crate) tenants: tenancy::Store,
     pub(crate) catalog: Catalog,
     pub(crate) intake: Intake,
     pub(crate) workers: Workers,
@@ -81,11 +85,11 @@ impl Taking {
         *is_patient = true;
     }
 
-    pub(super) fn route(&self, records: Vec<Incoming>) -> Routed {
+    pub(super) fn route(&self, records: Vec<Incoming>, tenants: &Tenants) -> Routed {
         let mut routed = Routed { events: Vec::new(), records: Vec::new(), rejected: Vec::new(), is_ordered: false };
         let mut leased = 0;
         for record in records {
-            match self.event(&record) {
+            match tenants.check(&record).and_then(|()| self.event(&record)) {
                 Ok(mut event) => {
                     let count = event.deliveries.iter().filter(|delivery| delivery.is_leased).count();
                     if count > 0 && !self.workers.has_room(leased + count) {
@@ -120,7 +124,7 @@ impl Taking {
         );
         NewRejected {
             id: platform::id::new("rej"),
-            tenant: record.tenant().ok().map(str::to_owned),
+            tenant: record.tenant().ok().filter(|_| reason != BAD_TENANT).map(str::to_owned),
             topic: Arc::clone(&self.topic),
             partition: record.partition,
             offset: record.offset,
@@ -225,7 +229,7 @@ fn follow(record: &Incoming) -> Option<tracing::Span> {
 }
 
 /// Waits, longer each time; false if it is told to give up meanwhile.
-async fn rest(pause: &mut Duration, give_up: &CancellationToken) -> bool {
+pub(super) async fn rest(pause: &mut Duration, give_up: &CancellationToken) -> bool {
     let is_over = give_up.run_until_cancelled(tokio::time::sleep(*pause)).await.is_none();
     *pause = (*pause * 2).min(LONGEST_PAUSE);
     !is_over

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use platform::{
     db::{Database, Error, Migrations, Row, Step, Value},
@@ -60,6 +60,18 @@ impl Store {
 
     pub async fn tenant(&self, id: &str) -> Result<Option<Tenant>, Error> {
         Ok(first(self.0.fetch(query!("get_tenant").with([id.into()])).await?, tenant))
+    }
+
+    /// Those of the ids that are a tenant's.
+    pub async fn tenants_of(&self, ids: &BTreeSet<&str>) -> Result<Vec<String>, Error> {
+        let ids = serde_json::json!(ids).to_string();
+        Ok(self
+            .0
+            .fetch(query!("tenants_of").with([ids.as_str().into()]))
+            .await?
+            .iter()
+            .map(|row| row.text("id"))
+            .collect())
     }
 
     pub async fn tenants(&self, after: Option<&str>, limit: u32) -> Result<Vec<Tenant>, Error> {

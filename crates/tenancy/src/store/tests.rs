@@ -230,6 +230,17 @@ async fn every_change_leaves_an_entry_and_a_refused_one_none() {
 }
 
 #[tokio::test]
+async fn of_many_ids_those_of_tenants_are_told() {
+    each_store(async |store| {
+        store.create_tenant("admin", "acme", "Acme").await.unwrap();
+        let mut found = store.tenants_of(&["acme", "default", "ghost"].into()).await.unwrap();
+        found.sort_unstable();
+        assert_eq!(found, ["acme", "default"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_wrong_master_key_is_noticed_and_a_rotation_is_not() {
     let vault = |keys: &str| crate::vault::Vault::new(&platform::secret::Secret::new(keys)).unwrap();
     let (one, two) = ("11".repeat(32), "22".repeat(32));

@@ -8,7 +8,7 @@ use dispatch::kafka::{Config, Outgoing, Producer, VERSION, config::Surroundings}
 use serde_json::{Value, json};
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{assert_nothing_lost, event, ways};
+use super::{assert_nothing_lost, event, wait_until_shared, ways};
 use crate::{
     dispatch::{LATER, replica, say, subscribe},
     support::{Backend, Call, size},
@@ -17,12 +17,13 @@ use crate::{
 /// Every kind of nonsense, and the reason it gets.
 fn nonsense(kind: usize) -> (u32, &'static str, Vec<u8>, &'static str) {
     let good = br#"{"id":"p","type":"a.b","data":1}"#.to_vec();
-    match kind % 6 {
+    match kind % 7 {
         0 => (VERSION, "default", br#"{"id":"p","type":"a.b","da"#.to_vec(), "unreadable"),
         1 => (VERSION, "default", b"{\"id\":\"p\",\"type\":\"a.b\",\"data\":\"\xff\xfe\"}".to_vec(), "unreadable"),
         2 => (VERSION + 1, "default", good, "unknown_version"),
         3 => (VERSION, "No Such", good, "bad_tenant"),
         4 => (VERSION, "default", br#"{"id":"p","type":"not a type","data":1}"#.to_vec(), "invalid_event"),
+        5 => (VERSION, "ghost", good, "bad_tenant"),
         _ => {
             let data = "x".repeat(200_000);
             (
@@ -54,6 +55,8 @@ async fn nonsense_is_kept_with_its_reason_and_holds_up_nobody() {
     let tidegate = replica(&backend).env("TIDEGATE__DISPATCH__MAX_EVENT", "100KiB").start();
     let addr = tidegate.addr();
     subscribe(addr, &receiver.url("/"), json!({}));
+    // What is sent before it has its partitions waits for those, and not for nonsense.
+    wait_until_shared(&[&tidegate]);
     let tasks = platform::shutdown::Tasks::new();
     let producer = Producer::start(producer_config(&kafka.brokers(), kafka.topic()), 1 << 20, &tasks).await.unwrap();
     let (good, bad) = (size(600, 10_000), size(60, 1000));
@@ -122,6 +125,15 @@ fn look(
     assert!(kept.contains(&nonsense(0).2) && kept.contains(&nonsense(1).2));
     let tenants = list().iter().filter(|record| record["tenant"].is_null()).count();
     assert_eq!(tenants, expected["bad_tenant"], "a record without a tenant belongs to nobody");
+    let ghost = Call::get("/v1/rejected?all=true&reason=bad_tenant&limit=1000").to(addr).expect(200);
+    let details: Vec<&str> =
+        ghost["data"].as_array().unwrap().iter().map(|record| record["detail"].as_str().unwrap()).collect();
+    assert!(details.iter().any(|detail| detail.contains("there is no tenant \"ghost\"")), "{details:?}");
+    // Whoever is made later under that name inherits nothing; records that come then are taken.
+    Call::post("/admin/tenants", json!({"id": "ghost", "name": "Ghost"})).to(addr).expect(201);
+    for inherited in ["/v1/events", "/v1/rejected"] {
+        assert_eq!(Call::get(inherited).header("x-tenant", "ghost").to(addr).expect(200)["data"], json!([]));
+    }
     let gone = format!("/v1/rejected/{}", list()[0]["id"].as_str().unwrap());
     Call::new("DELETE", &gone).to(addr).expect(204);
     Call::get(&gone).to(addr).expect_problem(404, "not_found");
