@@ -432,7 +432,34 @@ async fn subscribed(store: &Store, id: &str) {
     store.create_subscription("acme", id, &settings.unwrap(), true, secrets).await.unwrap();
 }
 
-/// PostgreSQL drops whole days, whatever waits in them.
+#[tokio::test]
+async fn in_postgres_a_day_goes_as_a_whole_but_for_what_waits_for_its_time() {
+    let (folder, postgres) = (tempfile::tempdir().unwrap(), need!(testkit::postgres()));
+    let store = open(&postgres.url(), folder.path()).await;
+    subscribed(&store, "sub_1").await;
+    let tomorrow = OffsetDateTime::now_utc() + 1440 * MINUTE;
+    let yesterday_ms = u64::try_from((tomorrow - 2880 * MINUTE).unix_timestamp()).unwrap() * 1000;
+    let old = |number: u64, deliver_at| {
+        let at_ms = yesterday_ms + number;
+        let mut event = event(&number.to_string(), 1);
+        event.deliveries[0].id = id::first_at("dlv", at_ms);
+        NewEvent { uid: id::first_at("evt", at_ms), deliver_at, ..event }
+    };
+    let count = async || store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len();
+    take_in(&store, vec![old(1, None), old(2, Some(tomorrow)), event("today", 1)]).await;
+    let claimed = claim(&store, "w").await;
+    let ended = claimed.iter().map(|delivery| record(delivery, Status::Delivered, None)).collect::<Vec<_>>();
+    assert_eq!(store.record(ended).await.unwrap(), 2);
+    for _ in 0..2 {
+        store.forget(Duration::ZERO).await.unwrap();
+        assert_eq!(count().await, 2, "today's, and the one that waits");
+        assert_eq!(store.event("acme", "2").await.unwrap().unwrap().status, "pending");
+    }
+    store.switch_subscription("acme", "sub_1", false).await.unwrap().unwrap();
+    store.forget(Duration::ZERO).await.unwrap();
+    assert_eq!(count().await, 1, "a paused subscription keeps nothing for longer");
+}
+
 #[tokio::test]
 async fn in_sqlite_what_waits_for_nobody_ends_with_retention_and_what_waits_for_a_time_does_not() {
     let folder = tempfile::tempdir().unwrap();

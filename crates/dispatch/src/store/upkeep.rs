@@ -1,6 +1,7 @@
 //! Making room: partitions of PostgreSQL ahead of time, and the end of what is older than retention.
 //!
-//! In PostgreSQL a day's rows lie in one partition of each big table, so old days are dropped, not deleted row by row.
+//! In PostgreSQL a day's rows lie in one partition of each big table, so old days are dropped, not deleted row by row; of one in
+//! which something waits for its time, that stays.
 //! In SQLite old rows are deleted a few thousand at a time, so that a write never waits long.
 
 use std::time::Duration;
@@ -99,14 +100,38 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
         let partitions = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
         let oldest = partition(table, keep_from);
         for name in partitions.iter().map(|row| row.get::<_, String>(0)).filter(|name| *name < oldest) {
-            client.batch_execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
-            gone += 1;
+            gone += match name.strip_prefix("deliveries_") {
+                Some(day) => end_day(&client, day).await?,
+                // They went with their deliveries.
+                None if table == "events" => 0,
+                None => {
+                    client.batch_execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
+                    1
+                }
+            };
         }
     }
     let before = bound("evt", keep_from);
     client.execute(include_str!("postgres/cancel_orphans.sql"), &[&before]).await?;
     client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
     Ok(gone)
+}
+
+/// Ends a day's events and deliveries, but for what waits for its time. Returns how many partitions went.
+async fn end_day(client: &deadpool_postgres::Object, day: &str) -> Result<u64, Error> {
+    let waits = "d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM subscriptions s \
+        WHERE s.tenant_id = d.tenant_id AND s.id = d.subscription_id AND s.enabled)";
+    let any = format!("SELECT EXISTS (SELECT 1 FROM deliveries_{day} d WHERE {waits})");
+    if !client.query_one(&any, &[]).await?.get::<_, bool>(0) {
+        client.batch_execute(&format!("DROP TABLE IF EXISTS events_{day}, deliveries_{day}")).await?;
+        return Ok(2);
+    }
+    let rest = format!(
+        "DELETE FROM deliveries_{day} d WHERE NOT ({waits}); \
+        DELETE FROM events_{day} e WHERE NOT EXISTS (SELECT 1 FROM deliveries_{day} d WHERE d.event_uid = e.uid)"
+    );
+    client.batch_execute(&rest).await?;
+    Ok(0)
 }
 
 async fn database_date(client: &deadpool_postgres::Object) -> Result<Date, Error> {
