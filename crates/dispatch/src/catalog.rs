@@ -290,7 +290,8 @@ impl Catalog {
 
     pub fn seal(&self, tenant: &str, subscription: &str, id: &str, secret: &Secret) -> SealedSecret {
         let row = place(subscription, id);
-        SealedSecret { id: id.to_owned(), sealed: self.inner.vault.seal(Place { tenant, row: &row }, secret) }
+        let sealed = self.inner.vault.seal(Place { tenant, row: &row }, secret);
+        SealedSecret { id: id.to_owned(), sealed, expires_at: None }
     }
 
     /// A subscription's custom headers, sealed: their values may be credentials.
@@ -344,14 +345,15 @@ fn open_secrets(
     let mut opened = OpenSecrets { signing: Vec::new(), keys: Vec::new(), headers: BTreeMap::new(), tls: None };
     for secret in secrets {
         let text = vault.open(Place { tenant, row: &place(subscription, &secret.id) }, &secret.sealed)?;
+        let ends_s = secret.expires_at.map(|at| u64::try_from(at.unix_timestamp()).unwrap_or(0));
         if secret.id == HEADERS {
             opened.headers = serde_json::from_str(text.expose()).unwrap_or_default();
         } else if secret.id == TLS {
             opened.tls = Tls::from_text(&text);
         } else if secret.id.starts_with(KEY_PREFIX) {
-            opened.keys.push(SigningKey::parse("signing_key", text.expose())?);
+            opened.keys.push(SigningKey::parse("signing_key", text.expose())?.until(ends_s));
         } else {
-            opened.signing.push(SigningSecret::parse("secret", text.expose())?);
+            opened.signing.push(SigningSecret::parse("secret", text.expose())?.until(ends_s));
         }
     }
     Ok(opened)

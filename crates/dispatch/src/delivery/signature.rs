@@ -29,6 +29,8 @@ pub const MAX_ID_LENGTH: usize = 128;
 pub struct SigningSecret {
     text: Secret,
     key: hmac::Key,
+    /// It signs until then, in Unix seconds.
+    ends_s: Option<u64>,
 }
 
 impl SigningSecret {
@@ -56,7 +58,13 @@ impl SigningSecret {
     }
 
     fn of(text: Secret, bytes: &[u8]) -> Self {
-        SigningSecret { text, key: hmac::Key::new(hmac::HMAC_SHA256, bytes) }
+        SigningSecret { text, key: hmac::Key::new(hmac::HMAC_SHA256, bytes), ends_s: None }
+    }
+
+    /// The same, until a time in Unix seconds.
+    #[must_use]
+    pub fn until(self, ends_s: Option<u64>) -> Self {
+        SigningSecret { ends_s, ..self }
     }
 
     /// As the receiver needs it, `whsec_` included.
@@ -79,6 +87,7 @@ impl fmt::Debug for SigningSecret {
 pub struct SigningKey {
     text: Secret,
     pair: Ed25519KeyPair,
+    ends_s: Option<u64>,
 }
 
 impl SigningKey {
@@ -86,7 +95,7 @@ impl SigningKey {
         let mut seed = [0; SEED_LENGTH];
         rand::fill(&mut seed).expect("the operating system gives random bytes");
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("a seed is 32 bytes");
-        SigningKey { text: Secret::new(format!("{KEY_PREFIX}{}", BASE64.encode(seed))), pair }
+        SigningKey { text: Secret::new(format!("{KEY_PREFIX}{}", BASE64.encode(seed))), pair, ends_s: None }
     }
 
     /// `field` is named in the error, the text never is.
@@ -107,7 +116,13 @@ impl SigningKey {
                 ),
             )
         })?;
-        Ok(SigningKey { text: Secret::new(text), pair })
+        Ok(SigningKey { text: Secret::new(text), pair, ends_s: None })
+    }
+
+    /// The same, until a time in Unix seconds.
+    #[must_use]
+    pub fn until(self, ends_s: Option<u64>) -> Self {
+        SigningKey { ends_s, ..self }
     }
 
     pub fn text(&self) -> &Secret {
@@ -172,9 +187,10 @@ impl Signer {
 
     /// The value of `webhook-signature`. The timestamp is this attempt's, in Unix seconds; the body is exactly what is sent.
     pub fn sign(&self, id: MessageId<'_>, timestamp_s: u64, body: &[u8]) -> String {
+        let is_live = |ends_s: Option<u64>| ends_s.is_none_or(|ends_s| timestamp_s < ends_s);
         let prefix = signed_prefix(id.as_str(), timestamp_s);
         let mut value = String::new();
-        for secret in &self.secrets {
+        for secret in self.secrets.iter().filter(|secret| is_live(secret.ends_s)) {
             let mut context = hmac::Context::with_key(&secret.key);
             context.update(prefix.as_bytes());
             context.update(body);
@@ -182,7 +198,7 @@ impl Signer {
         }
         if !self.keys.is_empty() {
             let content = [prefix.as_bytes(), body].concat();
-            for key in &self.keys {
+            for key in self.keys.iter().filter(|key| is_live(key.ends_s)) {
                 append(&mut value, "v1a,", key.pair.sign(&content).as_ref());
             }
         }
@@ -226,6 +242,13 @@ mod tests {
 
     fn key() -> SigningKey {
         SigningKey::parse("signing_key", KEY).unwrap()
+    }
+
+    #[test]
+    fn what_was_replaced_signs_until_its_end_and_no_longer() {
+        let signed = |ends_s| sign(vec![secret(), secret().until(ends_s)], vec![key(), key().until(ends_s)]);
+        assert_eq!(signed(Some(1_700_000_001)), format!("{V1} {V1} {V1A} {V1A}"));
+        assert_eq!(signed(Some(1_700_000_000)), format!("{V1} {V1A}"));
     }
 
     #[test]

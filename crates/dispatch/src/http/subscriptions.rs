@@ -120,6 +120,10 @@ impl SubscriptionIn {
         }
         for (name, value) in headers {
             header(name, value)?;
+            if headers.keys().any(|other| other < name && other.eq_ignore_ascii_case(name)) {
+                let problem = "it is there already in other letters: names of headers are the same in either case";
+                return Err(platform::config::Invalid::new(format!("headers.{name}"), problem).into());
+            }
         }
         Ok(Some(headers))
     }

@@ -37,6 +37,8 @@ pub struct SubscriptionRow {
 pub struct SealedSecret {
     pub id: String,
     pub sealed: Vec<u8>,
+    /// Of one that was replaced: until then it still signs.
+    pub expires_at: Option<OffsetDateTime>,
 }
 
 /// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again.
@@ -143,7 +145,11 @@ impl Store {
     pub async fn secrets(&self, tenant: &str, ids: &[&str]) -> Result<Vec<(String, SealedSecret)>, Error> {
         let ids = Value::Text(serde_json::to_string(ids).expect("ids are plain text"));
         let rows = self.database.fetch(query!("secrets_of").with([tenant.into(), ids])).await?;
-        let secret = |row: &Row| SealedSecret { id: row.text("id"), sealed: row.bytes("sealed") };
+        let secret = |row: &Row| SealedSecret {
+            id: row.text("id"),
+            sealed: row.bytes("sealed"),
+            expires_at: row.optional_time("expires_at"),
+        };
         Ok(rows.iter().map(|row| (row.text("subscription_id"), secret(row))).collect())
     }
 

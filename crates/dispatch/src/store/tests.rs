@@ -427,7 +427,7 @@ async fn subscribed(store: &Store, id: &str) {
         "url": "http://127.0.0.1/", "event_types": ["**"], "rate_limit": 1, "max_concurrency": 1,
         "timeout": "15s", "retry_schedule": [], "ordering": "none",
     }));
-    let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1] };
+    let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
     let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
     store.create_subscription("acme", id, &settings.unwrap(), true, secrets).await.unwrap();
 }

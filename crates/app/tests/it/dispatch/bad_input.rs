@@ -125,6 +125,7 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"retry_schedule": ["0s"]}), "retry_schedule"),
         (json!({"ordering": "random"}), "ordering"),
         (json!({"headers": {"host": "x"}}), "headers.host"),
+        (json!({"headers": {"X-A": "a", "x-a": "b"}}), "headers.x-a"),
         (json!({"headers": {"webhook-id": "x"}}), "headers.webhook-id"),
         (json!({"headers": {"x-a": "a\r\nx-b: c"}}), "headers.x-a"),
         (json!({"filter": {"data.a": {"near": 1}}}), r#"filter["data.a"].near"#),
