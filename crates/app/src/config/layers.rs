@@ -176,6 +176,9 @@ impl Layers {
             Value::Integer(_) => Value::Integer(text.parse().map_err(|_| wrong("a whole number"))?),
             Value::Float(_) => Value::Float(text.parse().map_err(|_| wrong("a number"))?),
             Value::Boolean(_) => Value::Boolean(text.parse().map_err(|_| wrong("true or false"))?),
+            Value::Array(_) if text.contains(',') && text.split(',').all(|item| item.trim().is_empty()) => {
+                return Err(wrong("a list: it has commas and nothing between them"));
+            }
             Value::Array(_) => Value::Array(
                 text.split(',')
                     .map(str::trim)

@@ -88,6 +88,64 @@ fn a_mistake_in_the_environment_names_its_variable_and_the_fix() {
     }
 }
 
+/// `serve` with Kafka, for mistakes that are found before anything is connected.
+#[cfg(feature = "kafka")]
+fn expect_kafka_refusal(cases: &[(&str, &str, &[&str])]) {
+    for (name, value, says) in cases {
+        for command in [Setup::serve(), Setup::command(&["config", "check"])] {
+            let setup = command.env("DATABASE_URL", "postgres://u@127.0.0.1:1/d").env("KAFKA_BROKERS", "127.0.0.1:1");
+            let setup = setup.env("TIDEGATE__KAFKA__USERNAME", "u").env("TIDEGATE__KAFKA__PASSWORD", PASSWORD);
+            expect_refusal(&setup.env(name, value).run(), 2, &[&[*name], *says].concat());
+        }
+    }
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn settings_that_nothing_is_lost_by_are_not_librdkafkas_to_change() {
+    expect_kafka_refusal(&[
+        ("TIDEGATE__KAFKA__CLIENT", "enable.auto.commit=true", &["kafka.client", "enable.auto.commit", "take it out"]),
+        ("TIDEGATE__KAFKA__CLIENT", "enable.auto.offset.store=true", &["enable.auto.offset.store", "take it out"]),
+        ("TIDEGATE__KAFKA__CLIENT", "client.id=x,auto.offset.reset=latest", &["auto.offset.reset", "take it out"]),
+        ("TIDEGATE__KAFKA__CLIENT", "request.required.acks=0", &["request.required.acks", "take it out"]),
+        ("TIDEGATE__KAFKA__CLIENT", "transactional.id=x", &["transactional.id", "take it out"]),
+        ("TIDEGATE__KAFKA__CLIENT", "group.id = other", &["group.id", "kafka.consumer_group"]),
+        ("TIDEGATE__KAFKA__CLIENT", "sasl.mechanisms=PLAIN", &["sasl.mechanisms", "kafka.sasl_mechanism"]),
+    ]);
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn what_librdkafka_or_kafka_would_refuse_is_found_before_it_is_served() {
+    expect_kafka_refusal(&[
+        ("TIDEGATE__KAFKA__CLIENT", "no.such.thing=1", &["kafka.client", "no.such.thing"]),
+        ("TIDEGATE__KAFKA__CLIENT", "batch.size=large", &["kafka.client", "batch.size"]),
+        ("TIDEGATE__KAFKA__CLIENT", "max.poll.interval.ms=1", &["kafka.client", "max.poll.interval.ms"]),
+        ("TIDEGATE__KAFKA__CLIENT", "max.in.flight=100", &["kafka.client", "max.in.flight"]),
+        ("TIDEGATE__KAFKA__LINGER", "1s", &["kafka.linger", "librdkafka"]),
+        ("KAFKA_TOPIC", "..", &["kafka.topic", "\"..\""]),
+        ("KAFKA_BROKERS", "[", &["kafka.brokers", "host:9092"]),
+        ("KAFKA_BROKERS", "[x]:9092", &["kafka.brokers", "host:9092"]),
+        ("KAFKA_BROKERS", "a:1;b:2", &["kafka.brokers", "host:9092"]),
+        ("KAFKA_BROKERS", ", ,", &["kafka.brokers", "nothing between them"]),
+        ("TIDEGATE__KAFKA__SESSION_TIMEOUT", "5s", &["kafka.session_timeout", "6s"]),
+        ("TIDEGATE__KAFKA__SECURITY_PROTOCOL", "sasl_loud", &["kafka.security_protocol"]),
+    ]);
+    let with = |setup: Setup| setup.env("DATABASE_URL", "postgres://u@127.0.0.1:1/d").env("KAFKA_BROKERS", "b");
+    let check = || with(Setup::command(&["config", "check"]));
+    let tls = || check().env("TIDEGATE__KAFKA__SECURITY_PROTOCOL", "ssl");
+    let missing = tls().env("TIDEGATE__KAFKA__CA_FILE", "no.pem").run();
+    expect_refusal(&missing, 2, &["TIDEGATE__KAFKA__CA_FILE", "kafka.ca_file", "no.pem"]);
+    let no_pem = tls().file("ca.pem", "hello").env("TIDEGATE__KAFKA__CA_FILE", "ca.pem").run();
+    expect_refusal(&no_pem, 2, &["TIDEGATE__KAFKA__CA_FILE", "kafka.ca_file", "librdkafka"]);
+    let sasl = check().env("TIDEGATE__KAFKA__SECURITY_PROTOCOL", "sasl_plaintext");
+    let sasl = sasl.env("TIDEGATE__KAFKA__USERNAME", "u").env("TIDEGATE__KAFKA__PASSWORD", PASSWORD);
+    let gssapi = sasl.env("TIDEGATE__KAFKA__SASL_MECHANISM", "GSSAPI").run();
+    expect_refusal(&gssapi, 2, &["TIDEGATE__KAFKA__SASL_MECHANISM", "kafka.sasl_mechanism", "SCRAM-SHA-512"]);
+    let good = check().env("TIDEGATE__KAFKA__CLIENT", "client.id=mine,fetch.wait.max.ms=50,batch.size=1000");
+    good.run().succeeded();
+}
+
 #[cfg(feature = "otel")]
 #[test]
 fn a_collector_that_is_no_url_is_refused() {

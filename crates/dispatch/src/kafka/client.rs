@@ -3,21 +3,48 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use platform::config::Invalid;
 use rdkafka::{
     ClientConfig, ClientContext,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     config::RDKafkaLogLevel,
-    consumer::ConsumerContext,
+    consumer::{BaseConsumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseProducer, DeliveryResult, Producer as _, ProducerContext},
 };
 
-use super::config::{Compression, Config, GroupProtocol};
+use super::{
+    config::{Compression, Config, GroupProtocol},
+    ours,
+};
 
 /// For one question to the brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Of the envelope around an event's bytes, generously.
 const ENVELOPE: usize = 64 << 10;
+
+/// Has librdkafka look at every setting, as it does at the start, and connects to nobody.
+pub(super) fn check(config: &Config) -> Result<(), Invalid> {
+    let alone = |mut client: ClientConfig| {
+        client.remove("bootstrap.servers");
+        client
+    };
+    let made: Result<BaseProducer<Quiet>, _> = alone(producer(config, 0)).create_with_context(Quiet);
+    let made = made.map(drop).and_then(|()| {
+        let made: Result<BaseConsumer<Quiet>, _> = alone(consumer(config)).create_with_context(Quiet);
+        made.map(drop)
+    });
+    made.map_err(|error| {
+        let said = match error {
+            KafkaError::ClientConfig(_, said, name, _) if !said.contains(&name) => format!("{name}: {said}"),
+            KafkaError::ClientConfig(_, said, ..) | KafkaError::ClientCreation(said) => said,
+            other => other.to_string(),
+        };
+        let is_theirs = config.client.keys().any(|name| ours::check(name).is_ok() && said.contains(name));
+        let key = if is_theirs { "kafka.client" } else { ours::blame(&said) };
+        Invalid::new(key, format!("librdkafka refuses it: {}", said.trim_end_matches('.')))
+    })
+}
 
 /// Settings of every client.
 fn base(config: &Config) -> ClientConfig {
@@ -47,18 +74,17 @@ pub(super) fn producer(config: &Config, max_event: usize) -> ClientConfig {
         Compression::Zstd => "zstd",
     };
     let mut client = base(config);
-    let set_unless = |client: &mut ClientConfig, name: &str, value: String| {
-        if !config.client.contains_key(name) {
-            client.set(name, value);
-        }
-    };
-    set_unless(&mut client, "batch.size", (128 << 10).to_string());
-    set_unless(&mut client, "batch.num.messages", "10000".to_owned());
-    set_unless(&mut client, "queue.buffering.max.messages", "200000".to_owned());
-    set_unless(&mut client, "queue.buffering.max.kbytes", (128 << 10).to_string());
-    set_unless(&mut client, "message.max.bytes", (max_event + ENVELOPE).max(1_000_000).to_string());
-    // As Kafka's own clients do it, so that theirs and ours put a key into the same partition.
-    set_unless(&mut client, "partitioner", "murmur2_random".to_owned());
+    let largest = (max_event + ENVELOPE).max(1_000_000).to_string();
+    let usual = [
+        ("batch.size", "131072"),
+        ("batch.num.messages", "10000"),
+        ("queue.buffering.max.messages", "200000"),
+        ("queue.buffering.max.kbytes", "131072"),
+        ("message.max.bytes", &largest),
+        // As Kafka's own clients do it, so that theirs and ours put a key into the same partition.
+        ("partitioner", "murmur2_random"),
+    ];
+    set_usual(&mut client, config, &usual);
     client
         .set("enable.idempotence", "true")
         .set("acks", "all")
@@ -68,19 +94,26 @@ pub(super) fn producer(config: &Config, max_event: usize) -> ClientConfig {
     client
 }
 
-/// Offsets are committed by hand, after the rows are written; a new group begins with the oldest record.
+/// What the operator may set otherwise.
+fn set_usual(client: &mut ClientConfig, config: &Config, usual: &[(&str, &str)]) {
+    for (name, value) in usual.iter().filter(|(name, _)| !config.client.contains_key(*name)) {
+        client.set(*name, *value);
+    }
+}
+
+/// Offsets are committed by hand, after the rows are written; a new group begins with the oldest record. Ours come last here too.
 pub(super) fn consumer(config: &Config) -> ClientConfig {
     let mut client = base(config);
+    let usual =
+        [("fetch.wait.max.ms", "100"), ("fetch.error.backoff.ms", "100"), ("queued.max.messages.kbytes", "16384")];
+    set_usual(&mut client, config, &usual);
     client
         .set("group.id", &config.group)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
         .set("auto.offset.reset", "earliest")
         .set("enable.partition.eof", "false")
-        .set("allow.auto.create.topics", "false")
-        .set("fetch.wait.max.ms", "100")
-        .set("fetch.error.backoff.ms", "100")
-        .set("queued.max.messages.kbytes", (16 << 10).to_string());
+        .set("allow.auto.create.topics", "false");
     match config.group_protocol {
         GroupProtocol::Consumer => client.set("group.protocol", "consumer"),
         GroupProtocol::Classic => client
@@ -90,9 +123,6 @@ pub(super) fn consumer(config: &Config) -> ClientConfig {
     };
     if let Some(instance) = &config.instance_id {
         client.set("group.instance.id", instance);
-    }
-    for (name, value) in &config.client {
-        client.set(name, value.expose());
     }
     client
 }

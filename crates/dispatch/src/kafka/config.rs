@@ -1,13 +1,15 @@
 //! The section `[kafka]`. It is read by every binary, also by one that was built without Kafka, so that a setting that
 //! cannot be obeyed is refused at the start and not passed over.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
 
 use platform::{
     config::{Invalid, Span},
     secret::Secret,
 };
 use serde::Deserialize;
+
+use super::ours;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -115,6 +117,9 @@ impl Config {
         for (key, value) in [("kafka.topic", &file.topic), ("kafka.consumer_group", &file.consumer_group)] {
             check_name(key, value)?;
         }
+        if matches!(file.topic.as_str(), "." | "..") {
+            return Err(Invalid::new("kafka.topic", format!("Kafka takes no topic {:?}: choose a name", file.topic)));
+        }
         let brokers: Vec<String> = file.brokers.iter().map(|broker| remote(broker)).collect::<Result<_, _>>()?;
         if !cfg!(feature = "kafka") {
             return Err(Invalid::new(
@@ -132,7 +137,7 @@ impl Config {
         in_range("kafka.partitions", partitions, 1, 10_000)?;
         in_range("kafka.replication", replication, 0, 100)?;
         let ms = Duration::from_millis;
-        Ok(Some(Config {
+        let config = Config {
             brokers: brokers.join(","),
             partitions,
             replication: (replication > 0).then_some(replication),
@@ -141,12 +146,15 @@ impl Config {
             linger: file.linger.within("kafka.linger", ms(0), ms(1000))?,
             compression: file.compression,
             group_protocol: file.group_protocol,
-            session_timeout: file.session_timeout.within("kafka.session_timeout", ms(1000), ms(1_800_000))?,
+            session_timeout: file.session_timeout.within("kafka.session_timeout", ms(6000), ms(1_800_000))?,
             instance_id: instance_id(&file.instance_id, around)?,
             client: client_settings(&file)?,
             topic: file.topic,
             group: file.consumer_group,
-        }))
+        };
+        #[cfg(feature = "kafka")]
+        super::client::check(&config)?;
+        Ok(Some(config))
     }
 }
 
@@ -186,11 +194,19 @@ fn remote(text: &str) -> Result<String, Invalid> {
         Some((host, port)) if !bare_v6 => (host, port.parse::<u16>().map_err(|_| wrong())?),
         _ => (text, 9092),
     };
-    if host.is_empty() || port == 0 || host.contains(['/', ' ', '@']) {
+    let v6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_host = match v6 {
+        Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')),
+    };
+    if !is_host || port == 0 {
         return Err(wrong());
     }
     Ok(format!("{host}:{port}"))
 }
+
+/// What this build of librdkafka has and needs no more than a name and a password.
+const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 
 fn client_settings(file: &File) -> Result<BTreeMap<String, Secret>, Invalid> {
     let mut settings = BTreeMap::new();
@@ -204,12 +220,21 @@ fn client_settings(file: &File) -> Result<BTreeMap<String, Secret>, Invalid> {
     if is_sasl && (file.username.is_empty() || file.password.is_empty()) {
         return Err(Invalid::new("kafka.username", "SASL needs kafka.username and kafka.password"));
     }
+    if is_sasl && !MECHANISMS.contains(&file.sasl_mechanism.as_str()) {
+        let problem = format!("{:?} is not one of {}", file.sasl_mechanism, MECHANISMS.join(", "));
+        return Err(Invalid::new("kafka.sasl_mechanism", problem));
+    }
     let has_certificates = !file.ca_file.is_empty() || !file.cert_file.is_empty();
     if has_certificates && !is_tls {
         return Err(Invalid::new(
             "kafka.security_protocol",
             "certificates are set but TLS is off: use \"ssl\" or \"sasl_ssl\"",
         ));
+    }
+    let files =
+        [("kafka.ca_file", &file.ca_file), ("kafka.cert_file", &file.cert_file), ("kafka.key_file", &file.key_file)];
+    for (key, path) in files.into_iter().filter(|(_, path)| is_tls && !path.is_empty()) {
+        std::fs::read(path).map_err(|error| Invalid::new(key, format!("{path:?} could not be read: {error}")))?;
     }
     let pairs = [
         ("security.protocol", protocol, true),
@@ -228,6 +253,7 @@ fn client_settings(file: &File) -> Result<BTreeMap<String, Secret>, Invalid> {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Invalid::new("kafka.client", format!("{setting:?} is not a setting: write \"name=value\"")));
         };
+        ours::check(name.trim())?;
         settings.insert(name.trim().to_owned(), Secret::new(value.trim()));
     }
     Ok(settings)

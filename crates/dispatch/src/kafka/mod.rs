@@ -13,6 +13,7 @@ pub mod config;
 mod consumer;
 #[cfg(feature = "kafka")]
 mod lag;
+mod ours;
 #[cfg(feature = "kafka")]
 mod producer;
 #[cfg(feature = "kafka")]
