@@ -43,7 +43,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let (tasks, ops) = (Tasks::new(), Tasks::new());
     let signals = Signals::listen()?;
     let shared = shared_state(config)?;
-    let dispatch = start_dispatch(config, &database, vault.clone(), &shared, &tasks).await?;
+    let dispatch = start_dispatch(config, listeners.addresses()?, &database, vault.clone(), &shared, &tasks).await?;
     let limits = start_limits(config, &database, &shared, &tasks).await?;
     let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
     let health = health::of(config, &database, &shared, &dispatch, &tasks);
@@ -92,6 +92,12 @@ impl Listeners {
                 .transpose()?,
         })
     }
+
+    /// Where no webhook may go, in no mode.
+    fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let all = [Some(&self.api), Some(&self.ops), self.grpc.as_ref(), self.resp.as_ref()].into_iter().flatten();
+        all.map(|listener| listener.local_addr().context("a listener has no address")).collect()
+    }
 }
 
 fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -120,24 +126,16 @@ fn shared_state(config: &Config) -> anyhow::Result<Backend> {
     Ok(Backend::redis_with(redis.server.clone(), redis.fallback.clone(), gate::Clock::System)?)
 }
 
-/// Where no webhook may go.
-fn own_listeners(config: &Config) -> Vec<SocketAddr> {
-    [config.addr, config.ops_addr, config.grpc_addr].into_iter().chain(config.resp.map(|resp| resp.addr)).collect()
-}
-
 async fn start_dispatch(
     config: &Config,
+    own_listeners: Vec<SocketAddr>,
     database: &Database,
     vault: Vault,
     shared: &Backend,
     tasks: &Tasks,
 ) -> anyhow::Result<Dispatch> {
     let is_dev = config.security.doors == Doors::Dev;
-    let client = http_client::Config {
-        allow_private: is_dev,
-        own_listeners: if is_dev { Vec::new() } else { own_listeners(config) },
-        ..http_client::Config::default()
-    };
+    let client = http_client::Config { allow_private: is_dev, own_listeners, ..http_client::Config::default() };
     let parts = Parts {
         database: database.clone(),
         vault,

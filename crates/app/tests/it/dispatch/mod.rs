@@ -18,6 +18,7 @@ mod operational;
 mod operators;
 mod order;
 mod outage;
+mod own_listeners;
 mod retry;
 mod signatures;
 mod stuck;
