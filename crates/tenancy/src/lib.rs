@@ -32,7 +32,7 @@ use platform::{
 use self::{config::Doors, door::Door, model::ApiKey, scope::Scope, store::NewKey, vault::Vault};
 pub use self::{
     http::routes,
-    store::{MIGRATIONS, Store},
+    store::{MIGRATIONS, Store, audit},
 };
 
 /// The tenants of one database, and the door in front of them. Cheap to clone.

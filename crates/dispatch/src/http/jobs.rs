@@ -112,7 +112,7 @@ async fn start(
     if let Some(place) = dispatch.store().first_unknown(&caller.tenant, named).await? {
         return Err(Problem::not_found("delivery", &named[place]).field(format!("deliveries[{place}]")));
     }
-    let made = dispatch.store().create_job(&caller.tenant, kind, &selection).await?;
+    let made = dispatch.store().create_job(&caller.actor, &caller.tenant, kind, &selection).await?;
     let row = made.ok_or_else(|| {
         Problem::conflict("too_many_jobs", "a hundred jobs have not ended yet: wait for them, or cancel some")
     })?;

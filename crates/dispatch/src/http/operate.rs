@@ -65,7 +65,7 @@ async fn resume(
 async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchWrite)?;
     let is_disabled = found(dispatch, caller, id).await?.disabled_reason.is_some();
-    let row = dispatch.store().switch_subscription(&caller.tenant, id, is_on).await?;
+    let row = dispatch.store().switch_subscription(&caller.actor, &caller.tenant, id, is_on).await?;
     let row = row.ok_or_else(|| Problem::not_found("subscription", id))?;
     let shown = show(dispatch, &caller.tenant, row).await?;
     if is_on && is_disabled {
@@ -102,7 +102,7 @@ async fn rotate_secret(
     let (tenant, catalog) = (&*caller.tenant, dispatch.catalog());
     let sealed = catalog.seal(tenant, &id, &id::new("sec"), secret.text());
     let key = (row.settings.signatures == Signatures::Both).then(|| catalog.seal_new_key(tenant, &id));
-    if !dispatch.store().rotate(tenant, &id, &sealed, key.as_ref(), OVERLAP).await? {
+    if !dispatch.store().rotate(&caller.actor, tenant, &id, &sealed, key.as_ref(), OVERLAP).await? {
         let detail = format!(
             "at most {MAX_LIVE} secrets and keys sign at a time: wait until old ones end, 24 hours after they were replaced"
         );

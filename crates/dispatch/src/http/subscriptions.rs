@@ -192,8 +192,10 @@ pub(super) async fn create(
         catalog.seal_headers(tenant, &id, &headers),
         catalog.seal_tls(tenant, &id, tls.as_ref()),
     ];
-    let created =
-        dispatch.store().create_subscription(tenant, &id, &settings, new.enabled.unwrap_or(true), sealed).await;
+    let created = dispatch
+        .store()
+        .create_subscription(&caller.actor, tenant, &id, &settings, new.enabled.unwrap_or(true), sealed)
+        .await;
     let row = created.map_err(|error| {
         if error.is_duplicate() {
             let detail = format!("there is, or was, a subscription {id:?}: choose another id");
@@ -256,13 +258,13 @@ pub(super) async fn update(
     for _ in 0..MOST_TRIES {
         let row = found(&dispatch, &caller, &id).await?;
         let is_disabled = row.disabled_reason.is_some();
-        let settings = change.apply(row.settings, dispatch.allows_private())?;
+        let settings = change.apply(row.settings.clone(), dispatch.allows_private())?;
         let secrets = catalog.secrets(tenant, &id).await?;
         let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
         let tls = change.checked_tls(secrets.tls, &settings.url)?;
         let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
         let store = dispatch.store();
-        let updated = store.update_subscription(tenant, &id, row.version, &settings, change.enabled, sealed).await?;
+        let updated = store.update_subscription(&caller.actor, &row, &settings, change.enabled, sealed).await?;
         let Some(now) = updated else { continue };
         let is_told = now.enabled && is_disabled;
         let shown = show(&dispatch, tenant, now).await?;
@@ -284,7 +286,7 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Scope::DispatchWrite)?;
-    if !dispatch.store().delete_subscription(&caller.tenant, &id).await? {
+    if !dispatch.store().delete_subscription(&caller.actor, &caller.tenant, &id).await? {
         return Err(Problem::not_found("subscription", &id));
     }
     dispatch.catalog().refresh().await?;

@@ -6,6 +6,7 @@ use platform::{
     db::{Error, Row, Value},
     id, query,
 };
+use tenancy::audit;
 use time::OffsetDateTime;
 
 use super::{Lease, Store, milliseconds};
@@ -29,16 +30,24 @@ pub struct JobRow {
 
 impl Store {
     /// Makes a job; `None` if the tenant has too many that have not ended.
-    pub async fn create_job(&self, tenant: &str, kind: Kind, selection: &Selection) -> Result<Option<JobRow>, Error> {
+    pub async fn create_job(
+        &self,
+        actor: &str,
+        tenant: &str,
+        kind: Kind,
+        selection: &Selection,
+    ) -> Result<Option<JobRow>, Error> {
+        let id = id::new("job");
+        let entry = audit(tenant, actor, &format!("job.{}", kind.as_str()), &id);
         let step = query!("insert_job").with([
             tenant.into(),
-            Value::Text(id::new("job")),
+            Value::Text(id),
             kind.as_str().into(),
             json(selection),
             json(&Progress::default()),
         ]);
-        let rows = self.database.transact([step.must_match()]).await?;
-        Ok(rows.and_then(|[rows]| rows.first().and_then(job)))
+        let rows = self.database.transact([step.must_match(), entry]).await?;
+        Ok(rows.and_then(|[rows, _]| rows.first().and_then(job)))
     }
 
     /// The place of the first id that no delivery of the tenant has.

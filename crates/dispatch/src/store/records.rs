@@ -7,6 +7,7 @@ use platform::{
     query,
 };
 use serde_json::value::RawValue;
+use tenancy::audit;
 use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
@@ -47,6 +48,7 @@ pub(crate) const PARKED: &str = "the subscription is switched off";
 impl Store {
     pub async fn create_subscription(
         &self,
+        actor: &str,
         tenant: &str,
         id: &str,
         settings: &Settings,
@@ -57,38 +59,42 @@ impl Store {
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
         let [signing, headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
-        let rows = self.database.transact([bump(), insert, signing, headers, tls]).await?;
+        let entry = audit(tenant, actor, "subscription.created", id);
+        let rows = self.database.transact([bump(), insert, signing, headers, tls, entry]).await?;
         Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)).expect("an insert returns its row"))
     }
 
-    /// `enabled` is given where someone switches it by hand. `None`: it has changed since `version`, or is gone.
+    /// `enabled` is given where someone switches it by hand. `None`: it has changed since `before`, or is gone.
     pub async fn update_subscription(
         &self,
-        tenant: &str,
-        id: &str,
-        version: i64,
+        actor: &str,
+        before: &SubscriptionRow,
         settings: &Settings,
         enabled: Option<bool>,
         secrets: [SealedSecret; 2],
     ) -> Result<Option<SubscriptionRow>, Error> {
         let enabled = enabled.map_or(Value::Null, Value::Bool);
-        let values = [tenant.into(), id.into(), json(settings), enabled, version.into()];
+        let (tenant, id) = (before.tenant.as_str(), before.id.as_str());
+        let values = [tenant.into(), id.into(), json(settings), enabled, before.version.into()];
         let update = query!("update_subscription").with(values).must_match();
         let [headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
-        let rows = self.database.transact([bump(), update, headers, tls]).await?;
+        let entry = audit(tenant, actor, "subscription.changed", id);
+        let rows = self.database.transact([bump(), update, headers, tls, entry]).await?;
         Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)))
     }
 
     /// Pauses or resumes it, by hand.
     pub async fn switch_subscription(
         &self,
+        actor: &str,
         tenant: &str,
         id: &str,
         is_on: bool,
     ) -> Result<Option<SubscriptionRow>, Error> {
         let switch = query!("switch_subscription").with([tenant.into(), id.into(), Value::Bool(is_on)]).must_match();
-        let rows = self.database.transact([bump(), switch]).await?;
-        Ok(rows.and_then(|[_, rows]| first(&rows, subscription)))
+        let action = if is_on { "subscription.resumed" } else { "subscription.paused" };
+        let rows = self.database.transact([bump(), switch, audit(tenant, actor, action, id)]).await?;
+        Ok(rows.and_then(|[_, rows, _]| first(&rows, subscription)))
     }
 
     /// What is parked for a subscription may go.
@@ -102,10 +108,11 @@ impl Store {
     }
 
     /// Deletes it and cancels what waits for it; false if there is none.
-    pub async fn delete_subscription(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+    pub async fn delete_subscription(&self, actor: &str, tenant: &str, id: &str) -> Result<bool, Error> {
         let delete = query!("delete_subscription").with([tenant.into(), id.into()]).must_match();
         let cancel = query!("cancel_deliveries").with([tenant.into(), id.into()]);
-        Ok(self.database.transact([bump(), delete, cancel]).await?.is_some())
+        let entry = audit(tenant, actor, "subscription.deleted", id);
+        Ok(self.database.transact([bump(), delete, cancel, entry]).await?.is_some())
     }
 
     pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {
@@ -157,6 +164,7 @@ impl Store {
     /// there is no such subscription, or no more of them can sign at a time.
     pub async fn rotate(
         &self,
+        actor: &str,
         tenant: &str,
         id: &str,
         secret: &SealedSecret,
@@ -167,10 +175,10 @@ impl Store {
         let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
         let room = query!("live_secrets").with([tenant.into(), id.into(), most.into()]).must_match();
         let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
-        let secret = insert_secret(tenant, id, secret);
+        let (secret, entry) = (insert_secret(tenant, id, secret), audit(tenant, actor, "subscription.rotated", id));
         Ok(match key.map(|key| insert_secret(tenant, id, key)) {
-            Some(key) => self.database.transact([bump(), touch, room, expire, secret, key]).await?.is_some(),
-            None => self.database.transact([bump(), touch, room, expire, secret]).await?.is_some(),
+            Some(key) => self.database.transact([bump(), touch, room, expire, secret, key, entry]).await?.is_some(),
+            None => self.database.transact([bump(), touch, room, expire, secret, entry]).await?.is_some(),
         })
     }
 

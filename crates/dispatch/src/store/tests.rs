@@ -31,7 +31,7 @@ pub(in crate::store) async fn each_store<F: Future<Output = ()>>(case: impl Fn(S
 pub(in crate::store) async fn open(url: &str, folder: &std::path::Path) -> Store {
     let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
     let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
-    database.migrate(&[MIGRATIONS]).await.unwrap();
+    database.migrate(&[tenancy::MIGRATIONS, MIGRATIONS]).await.unwrap();
     let store = Store::new(database);
     store.prepare_days().await.unwrap();
     store
@@ -429,7 +429,7 @@ async fn subscribed(store: &Store, id: &str) {
     }));
     let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
     let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
-    store.create_subscription("acme", id, &settings.unwrap(), true, secrets).await.unwrap();
+    store.create_subscription("dev", "acme", id, &settings.unwrap(), true, secrets).await.unwrap();
 }
 
 #[tokio::test]
@@ -455,7 +455,7 @@ async fn in_postgres_a_day_goes_as_a_whole_but_for_what_waits_for_its_time() {
         assert_eq!(count().await, 2, "today's, and the one that waits");
         assert_eq!(store.event("acme", "2").await.unwrap().unwrap().status, "pending");
     }
-    store.switch_subscription("acme", "sub_1", false).await.unwrap().unwrap();
+    store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap().unwrap();
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 1, "a paused subscription keeps nothing for longer");
 }
@@ -472,7 +472,7 @@ async fn in_sqlite_what_waits_for_nobody_ends_with_retention_and_what_waits_for_
     sqlite.write(move |connection| connection.execute(long_ago, [])).await.unwrap();
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 1, "it is on its way");
-    store.switch_subscription("acme", "sub_1", false).await.unwrap().unwrap();
+    store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap().unwrap();
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 0, "a paused subscription keeps nothing for longer");
 }

@@ -179,7 +179,8 @@ fn insert_key(tenant: &str, id: &str, new: &NewKey<'_>) -> Step {
         .must_match()
 }
 
-fn audit(tenant: &str, actor: &str, action: &str, target: &str) -> Step {
+/// The entry of a change in the audit log, to be written with it.
+pub fn audit(tenant: &str, actor: &str, action: &str, target: &str) -> Step {
     let id = id::new("aud");
     query!("insert_audit").with([id.as_str().into(), tenant.into(), actor.into(), action.into(), target.into()])
 }

@@ -257,6 +257,34 @@ fn changes_of_different_fields_at_the_same_time_are_all_kept(backend: &Backend) 
 }
 
 #[test]
+fn the_audit_says_who_did_what_to_a_subscription() {
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, "http://127.0.0.1:9/", json!({"id": "s"}));
+    let by_hand = |action: &str| Call::new("POST", &format!("{}/{action}", path(&subscription))).to(addr);
+    Call::new("PATCH", &path(&subscription)).json(json!({"rate_limit": 5})).to(addr).expect(200);
+    for action in ["pause", "resume", "rotate-secret"] {
+        by_hand(action).expect(200);
+    }
+    let job = by_hand("replay").expect(202)["id"].clone();
+    Call::new("DELETE", &path(&subscription)).to(addr).expect(204);
+    let audit = Call::get("/admin/audit").to(addr).expect(200);
+    let entries = audit["data"].as_array().unwrap().iter().rev();
+    let seen: Vec<[&str; 3]> =
+        entries.map(|entry| ["actor", "action", "target"].map(|name| entry[name].as_str().unwrap())).collect();
+    let expected = [
+        ["dev", "subscription.created", "s"],
+        ["dev", "subscription.changed", "s"],
+        ["dev", "subscription.paused", "s"],
+        ["dev", "subscription.resumed", "s"],
+        ["dev", "subscription.rotated", "s"],
+        ["dev", "job.replay", job.as_str().unwrap()],
+        ["dev", "subscription.deleted", "s"],
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
 fn a_job_names_only_deliveries_that_are_there() {
     let tidegate = replica(&Backend::Sqlite).start();
     let addr = tidegate.addr();

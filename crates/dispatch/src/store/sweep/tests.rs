@@ -11,7 +11,7 @@ use crate::{
 
 async fn job(store: &Store, kind: Kind) -> (JobRow, Held) {
     let selection = Selection::default().check(kind, None, Some(false)).unwrap();
-    store.create_job("acme", kind, &selection).await.unwrap().unwrap();
+    store.create_job("dev", "acme", kind, &selection).await.unwrap().unwrap();
     claimed(store).await
 }
 
@@ -117,7 +117,7 @@ async fn a_job_that_was_cancelled_or_taken_over_changes_nothing_more() {
         assert_eq!(status_of(&store, &failed.id).await, Status::Failed);
 
         let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
-        store.create_job("acme", Kind::Replay, &selection).await.unwrap().unwrap();
+        store.create_job("dev", "acme", Kind::Replay, &selection).await.unwrap().unwrap();
         let zombie = store.claim_job(&lease("zombie", Duration::ZERO)).await.unwrap().unwrap();
         let (heir, held) = claimed(&store).await;
         assert_eq!((heir.id.as_str(), heir.fence), (zombie.id.as_str(), zombie.fence + 1));
@@ -135,9 +135,9 @@ async fn a_tenants_jobs_run_one_at_a_time_in_their_order() {
         let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
         let mut ids = Vec::new();
         for _ in 0..3 {
-            ids.push(store.create_job("acme", Kind::Replay, &selection).await.unwrap().unwrap().id);
+            ids.push(store.create_job("dev", "acme", Kind::Replay, &selection).await.unwrap().unwrap().id);
         }
-        let theirs = store.create_job("other", Kind::Replay, &selection).await.unwrap().unwrap();
+        let theirs = store.create_job("dev", "other", Kind::Replay, &selection).await.unwrap().unwrap();
         let mut first = [claimed(&store).await.0.id, claimed(&store).await.0.id];
         first.sort();
         assert_eq!(first, [ids[0].clone(), theirs.id]);
@@ -165,10 +165,10 @@ async fn a_tenant_has_a_hundred_jobs_at_most_that_have_not_ended() {
     each_store(async |store| {
         let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
         for _ in 0..100 {
-            assert!(store.create_job("acme", Kind::Replay, &selection).await.unwrap().is_some());
+            assert!(store.create_job("dev", "acme", Kind::Replay, &selection).await.unwrap().is_some());
         }
-        assert!(store.create_job("acme", Kind::Replay, &selection).await.unwrap().is_none());
-        assert!(store.create_job("other", Kind::Replay, &selection).await.unwrap().is_some());
+        assert!(store.create_job("dev", "acme", Kind::Replay, &selection).await.unwrap().is_none());
+        assert!(store.create_job("dev", "other", Kind::Replay, &selection).await.unwrap().is_some());
     })
     .await;
 }
