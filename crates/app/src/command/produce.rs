@@ -257,9 +257,10 @@ fn conclude(events: u64, sent: &Sent, delivered: Option<&Delivered>) -> anyhow::
     if let Some(delivered) = delivered
         && delivered.delivered != sent.accepted
     {
+        let problem = delivered.problem.as_deref().unwrap_or("they wait for their turn");
         let (delivered, accepted) = (number(delivered.delivered), number(sent.accepted));
         bail!(
-            "{delivered} of {accepted} accepted events were delivered: `curl …/v1/deliveries` tells what became of the others and why, and so does `tidegate tail`"
+            "{delivered} of {accepted} accepted events were delivered. Of the others, one says: {problem}. With --keep their subscriptions stay, and `curl …/v1/deliveries` and `tidegate tail` show each of them"
         );
     }
     Ok(())

@@ -86,6 +86,7 @@ fn what_the_sink_refuses_is_told_and_fails_the_run() {
     assert_row(&ended, "accepted", "5");
     assert_row(&ended, "delivered", "0");
     assert!(ended.output.contains("tidegate: 0 of 5 accepted events were delivered"), "{}", ended.output);
+    assert!(ended.output.contains("one says: the receiver answered 410"), "{}", ended.output);
 }
 
 #[test]

@@ -36,6 +36,7 @@ struct Delivery {
     created_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     updated_at: OffsetDateTime,
+    last_error: Option<String>,
 }
 
 /// What is kept of a delivery that has ended.
@@ -51,6 +52,8 @@ pub(super) struct Delivered {
     pub delivered: u64,
     pub failed: u64,
     pub cancelled: u64,
+    /// Why one of them was not delivered, or is not yet.
+    pub problem: Option<String>,
     first: Option<OffsetDateTime>,
     last: Option<OffsetDateTime>,
     samples: Samples,
@@ -108,6 +111,7 @@ struct Pass {
     ended: Vec<Ending>,
     open: HashSet<String>,
     above: Option<String>,
+    problem: Option<String>,
 }
 
 impl Pass {
@@ -136,12 +140,14 @@ impl Watch {
             let started = Instant::now();
             // A server that restarts answers again in a moment.
             match self.pass(client).await {
-                Ok(pass) => {
+                Ok(mut pass) => {
+                    let problem = pass.problem.take().or(best.problem.take());
                     let now = self.settle(pass);
                     if now.ended() > best.ended() {
                         (best, moved_at) = (now, Instant::now());
                         bar.set_position(best.ended());
                     }
+                    best.problem = problem;
                 }
                 Err(error) if moved_at.elapsed() >= self.patience => return Err(error),
                 Err(_) => (),
@@ -156,7 +162,7 @@ impl Watch {
 
     async fn pass(&self, client: &mut Client) -> anyhow::Result<Pass> {
         let expected = self.open.as_ref().map_or(self.accepted, |open| open.len() as u64);
-        let mut pass = Pass { ended: Vec::new(), open: HashSet::new(), above: self.above.clone() };
+        let mut pass = Pass { ended: Vec::new(), open: HashSet::new(), above: self.above.clone(), problem: None };
         let mut cursor = self.above.clone();
         loop {
             let after = cursor.map_or_else(String::new, |id| format!("&after={id}"));
@@ -182,6 +188,9 @@ impl Watch {
             Some(open) => open.contains(&delivery.id),
             None => self.subscriptions.contains(&delivery.subscription_id),
         };
+        if is_ours && delivery.status != Status::Delivered && delivery.last_error.is_some() {
+            pass.problem.clone_from(&delivery.last_error);
+        }
         if is_ours && !delivery.status.is_final() {
             pass.open.insert(delivery.id.clone());
         } else {
