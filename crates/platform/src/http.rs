@@ -1,5 +1,7 @@
 //! Extractors that answer bad input with a [`Problem`] naming the field and the fix, and the pages lists come in.
 
+mod query;
+
 use std::{error::Error as _, fmt, marker::PhantomData};
 
 use axum::{
@@ -216,7 +218,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         axum::extract::Query::try_from_uri(&parts.uri)
             .map(|query| Query(query.0))
-            .map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, "invalid_query", rejection.body_text()))
+            .map_err(|rejection| query::problem(&rejection))
     }
 }
 

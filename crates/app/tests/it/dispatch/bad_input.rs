@@ -158,7 +158,10 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
         ("/v1/subscriptions?limit=0", 422, "invalid_field"),
         ("/v1/events?limit=x", 400, "invalid_query"),
     ] {
-        Call::get(path).admin().to(addr).expect_problem(status, code);
+        let problem = Call::get(path).admin().to(addr).expect_problem(status, code);
+        let named = path.split(['?', '=']).nth(1).unwrap();
+        assert_eq!(problem["field"], named, "{problem}");
+        assert!(!problem["detail"].as_str().unwrap().contains("deserialize"), "{problem}");
     }
     // A cursor that nobody gave out finds the end, or the beginning; it breaks nothing.
     for path in ["/v1/deliveries?after=nonsense", "/v1/events?after=nonsense", "/v1/subscriptions?after=nonsense"] {
