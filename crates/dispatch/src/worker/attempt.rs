@@ -321,6 +321,10 @@ fn body(delivery: &Claimed) -> Bytes {
     body.extend_from_slice(at.as_bytes());
     body.extend_from_slice(b"\",\"data\":");
     body.extend_from_slice(&delivery.data);
+    if delivery.is_operational {
+        // Nobody else's event has it, so that receivers can tell ours.
+        body.extend_from_slice(b",\"source\":\"tidegate\"");
+    }
     body.push(b'}');
     body.into()
 }

@@ -59,6 +59,7 @@ fn a_failure_is_told_to_those_who_name_it_and_feeds_nothing(backend: &Backend) {
     let body = &told(&receiver, "/named")[0];
     assert_eq!((&body["type"], &body["data"]["event_id"]), (&json!("delivery.failed"), &json!("doomed")), "{body}");
     assert_eq!((&body["data"]["subscription_id"], &body["data"]["event_type"]), (&bad["id"], &json!("order.created")));
+    assert_eq!(body["source"], "tidegate", "nobody else's event has it");
     assert_eq!(types(&receiver, "/all"), ["order.created"], "who takes everything did not ask for it");
     assert_eq!((told(&receiver, "/any").len(), told(&receiver, "/filtered").len()), (0, 0));
     let events = Call::get("/v1/events?type=delivery.failed").to(addr).expect(200);
