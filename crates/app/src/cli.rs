@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub(crate) use self::live::{Produce, Replay, Server, Sink, Tail, wants_no_colour};
+pub(crate) use self::live::{MOST_LINES, Produce, Replay, Server, Sink, Tail, wants_no_colour};
 use crate::config::{Error, Layers, Role};
 
 /// Holds the limits of everything your services call: rate, concurrency, circuit, budget, once for the whole fleet.

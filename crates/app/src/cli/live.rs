@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use dispatch::delivery::Status;
 use platform::secret::Secret;
 use time::OffsetDateTime;
@@ -185,6 +185,13 @@ impl Produce {
     }
 }
 
+/// What `tail` shows at most of what happened before it.
+pub(crate) const MOST_LINES: usize = 1000;
+
+fn lines() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(..=MOST_LINES as u64)
+}
+
 #[derive(Args)]
 pub(crate) struct Tail {
     #[command(flatten)]
@@ -196,10 +203,10 @@ pub(crate) struct Tail {
     #[arg(long, value_name = "ID")]
     pub subscription: Option<String>,
     /// Only deliveries of events with exactly this type
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse::exact_type)]
     pub event_type: Option<String>,
-    /// Begin with this many that happened before
-    #[arg(long, short = 'n', default_value_t = 10)]
+    /// Begin with this many that happened before, 1000 at most
+    #[arg(long, short = 'n', default_value_t = 10, value_parser = lines())]
     pub lines: usize,
 }
 

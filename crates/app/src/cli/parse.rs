@@ -40,6 +40,16 @@ pub(super) fn status(text: &str) -> Result<Status, String> {
     Status::parse(text).ok_or_else(|| format!("there are {}", known()))
 }
 
+/// No glob: lists are searched by whole types.
+pub(super) fn exact_type(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        return Err(
+            "one type is followed, whole and without `*`: write one such as order.created, or leave it out".to_owned()
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// `2026-11-15T08:00:00Z`, or how long ago.
 pub(super) fn moment(text: &str) -> Result<OffsetDateTime, String> {
     let written = OffsetDateTime::parse(text, &Rfc3339).ok();

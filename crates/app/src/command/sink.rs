@@ -21,7 +21,7 @@ use axum::{
 };
 use dispatch::delivery::{signature::SigningSecret, verify::Verifier};
 use indicatif::ProgressBar;
-use platform::{http_server, shutdown::Tasks};
+use platform::{config::Invalid, http_server, shutdown::Tasks};
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 use tokio::time::Instant;
@@ -109,7 +109,13 @@ async fn receive(State(sink): State<Arc<Sink>>, method: Method, uri: Uri, header
 
 impl Sink {
     fn new(arguments: &cli::Sink) -> anyhow::Result<Self> {
-        let secrets = arguments.secret.iter().map(|text| SigningSecret::parse("--secret", text));
+        let wrong = |_| {
+            Invalid::new(
+                "--secret",
+                "this is no signing secret: write the whsec_… that creating the subscription answered, or leave it out and signatures are not checked",
+            )
+        };
+        let secrets = arguments.secret.iter().map(|text| SigningSecret::parse("--secret", text).map_err(wrong));
         let secrets = secrets.collect::<Result<Vec<_>, _>>()?;
         let verifier = (!secrets.is_empty()).then_some(Verifier { secrets, public_keys: Vec::new() });
         Ok(Sink {

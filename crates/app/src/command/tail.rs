@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use dispatch::delivery::Status;
 use platform::shutdown::Tasks;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use time::{OffsetDateTime, macros::format_description};
 use url::form_urlencoded;
 
@@ -17,7 +17,7 @@ use crate::{cli, serve::Signals};
 const INTERVAL: Duration = Duration::from_millis(500);
 const PAGE: usize = 200;
 /// At one look; what is older than that is counted as missed.
-const MOST_PAGES: usize = 5;
+const MOST_PAGES: usize = cli::MOST_LINES / PAGE;
 /// Deliveries whose state is remembered, the newest.
 const MOST_KNOWN: usize = 10_000;
 
@@ -48,9 +48,13 @@ pub(super) async fn run(arguments: &cli::Tail) -> anyhow::Result<()> {
     let server = Server::new(&arguments.server, Tasks::new())?;
     let mut signals = Signals::listen()?;
     let painter = Painter::for_stdout();
-    let mut tail = Tail { client: server.client(), query: query(arguments), known: BTreeMap::new() };
+    let (client, lines) = (server.client(), arguments.lines);
+    let mut tail = Tail { client, query: query(arguments), lines, known: BTreeMap::new() };
+    if let Some(id) = &arguments.subscription {
+        tail.must_exist(id).await?;
+    }
     let mut news = tail.look().await?;
-    news.deliveries.drain(..news.deliveries.len().saturating_sub(arguments.lines));
+    news.deliveries.drain(..news.deliveries.len().saturating_sub(lines));
     // What came before the first look was not missed.
     news.has_missed = false;
     let mut tick = tokio::time::interval(INTERVAL);
@@ -76,6 +80,8 @@ pub(super) async fn run(arguments: &cli::Tail) -> anyhow::Result<()> {
 struct Tail {
     client: Client,
     query: String,
+    /// Wanted of what happened before.
+    lines: usize,
     /// What was shown of each delivery: its status and attempts.
     known: BTreeMap<String, (Status, i64)>,
 }
@@ -87,6 +93,12 @@ struct News {
 }
 
 impl Tail {
+    /// One that is not there would be waited for without a word.
+    async fn must_exist(&mut self, subscription: &str) -> anyhow::Result<()> {
+        let id: String = form_urlencoded::byte_serialize(subscription.as_bytes()).collect();
+        self.client.get::<IgnoredAny>(&format!("/v1/subscriptions/{id}")).await.map(drop)
+    }
+
     /// A server that restarts is waited for; it is said once.
     async fn look_until_answered(&mut self) -> News {
         let mut is_said = false;
@@ -120,7 +132,7 @@ impl Tail {
                 has_missed = false;
                 break;
             }
-            if self.known.is_empty() {
+            if self.known.is_empty() && deliveries.len() >= self.lines {
                 break;
             }
         }

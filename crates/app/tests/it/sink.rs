@@ -113,9 +113,10 @@ fn a_sink_that_hangs_still_ends_at_once() {
 fn mistakes_of_a_sinks_owner_are_one_sentence() {
     let sink = sink(&[]);
     let addr = sink.addr().to_string();
-    for (args, code, says) in
-        [(&["--addr", &addr][..], 1, "choose another address with --addr"), (&["--secret", "hunter2"], 2, "--secret")]
-    {
+    for (args, code, says) in [
+        (&["--addr", &addr][..], 1, "choose another address with --addr"),
+        (&["--secret", "hunter2"], 2, "--secret: this is no signing secret: write the whsec_"),
+    ] {
         let ended = Setup::command(&[&["sink"], args].concat()).run();
         assert_eq!(ended.code, Some(code), "{}", ended.output);
         assert!(ended.output.contains(says) && ended.output.lines().count() == 1, "{}", ended.output);

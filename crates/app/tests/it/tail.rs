@@ -56,6 +56,38 @@ fn deliveries_are_shown_as_they_happen() {
 }
 
 #[test]
+fn as_many_lines_of_the_past_are_shown_as_are_asked_for() {
+    const EVENTS: usize = 250;
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet"]);
+    deliver_to(&tidegate, sink.addr(), "order.created");
+    (1..EVENTS).for_each(|_| post(&tidegate, "order.created"));
+    wait_until(SOON, "everything to be delivered", || {
+        let path = "/v1/deliveries?status=delivered&limit=1000";
+        tidegate.get(path).expect(200)["data"].as_array().unwrap().len() == EVENTS
+    });
+    for (wanted, shown) in [("1000", EVENTS), ("230", 230), ("3", 3)] {
+        let tail = tail(&tidegate, &["-n", wanted]);
+        wait_until(SOON, "the past", || tail.output().lines().count() == shown);
+    }
+}
+
+#[test]
+fn what_would_never_show_anything_is_refused() {
+    let tidegate = Setup::serve().start();
+    for (args, code, words) in [
+        (&["-n", "100000"][..], 2, "1000"),
+        (&["--type", "order.*"], 2, "without `*`"),
+        (&["--subscription", "nope"], 1, "nope"),
+        (&["--subscription", "a b/c"], 1, "404"),
+    ] {
+        let ended = tail(&tidegate, args).wait(SOON);
+        assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.output);
+        assert!(ended.output.contains(words), "{args:?}: {}", ended.output);
+    }
+}
+
+#[test]
 fn a_server_that_restarts_is_waited_for() {
     let tidegate = Setup::serve().start();
     let sink = sink(&["--quiet"]);
