@@ -15,6 +15,7 @@ use super::{
     record::{BAD_TENANT, Incoming, Rejection, TENANT_HEADER},
     take::rest,
 };
+use crate::metrics as names;
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
@@ -44,7 +45,10 @@ impl Tenants {
                     self.known.extend(found);
                     break;
                 }
-                Err(error) => tracing::warn!(%error, "Tenants could not be read; records wait for them."),
+                Err(error) => {
+                    metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
+                    tracing::warn!(%error, "Tenants could not be read; records wait for them.");
+                }
             }
             if !rest(&mut pause, give_up).await {
                 return false;
