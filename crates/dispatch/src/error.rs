@@ -22,7 +22,7 @@ pub enum Error {
     )]
     SecondWorker(PathBuf),
     #[cfg(feature = "kafka")]
-    #[error("Kafka failed")]
+    #[error(transparent)]
     Kafka(#[from] rdkafka::error::KafkaError),
     #[cfg(not(feature = "kafka"))]
     #[error("this binary was built without Kafka")]

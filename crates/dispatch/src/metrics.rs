@@ -21,7 +21,7 @@ pub(crate) use kafka::*;
 /// Kafka's part.
 #[cfg(feature = "kafka")]
 mod kafka {
-    pub(crate) const KAFKA_AWAY: &str = "tidegate_kafka_away"; // 1 while events cannot be sent to Kafka
+    pub(crate) const KAFKA_AWAY: &str = "tidegate_kafka_away"; // 1 while Kafka does not answer
     pub(crate) const KAFKA_PRODUCE_ERRORS: &str = "tidegate_kafka_produce_errors_total"; // reason
     pub(crate) const KAFKA_RECORDS: &str = "tidegate_kafka_records_total"; // result: taken, known, rejected
     pub(crate) const KAFKA_REJECTED: &str = "tidegate_kafka_rejected_total"; // reason

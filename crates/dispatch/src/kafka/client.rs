@@ -188,7 +188,7 @@ impl Voice {
         }
     }
 
-    fn is_news(&self, code: Option<RDKafkaErrorCode>) -> bool {
+    pub(super) fn is_news(&self, code: Option<RDKafkaErrorCode>) -> bool {
         let mut said = self.said.lock();
         let is_news = !said.contains(&code);
         if is_news {

@@ -372,7 +372,6 @@ impl ConsumerContext for Context {
             let mut tracker = self.shared.tracker.lock();
             for partition in &partitions {
                 ready.extend(tracker.revoke(*partition).map(|next| (*partition, next)));
-                metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(0.0);
             }
         }
         metrics::gauge!(names::KAFKA_PARTITIONS).set(self.shared.partitions().len() as f64);

@@ -1,8 +1,10 @@
 //! How many records wait in each partition: those that Kafka has, less those that the group has committed.
 //!
-//! The brokers are asked. To the client that reads, a partition that is paused or not read yet looks empty.
+//! The brokers are asked. To the client that reads, a partition that is paused or not read yet looks empty. While they do not
+//! answer the last figures stand; those of partitions that are another's by now are 0 when they next do.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -25,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// For one question to the brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Until nobody reads any more. While the brokers do not answer the last figures stand.
+/// Until nobody reads any more.
 pub(super) async fn watch(
     config: Config,
     reading: Weak<Shared>,
@@ -33,12 +35,13 @@ pub(super) async fn watch(
 ) -> Result<(), KafkaError> {
     // Of the same group, and no member of it.
     let client: Arc<BaseConsumer<Quiet>> = Arc::new(client::consumer(&config).create_with_context(Quiet)?);
+    let mut shown = BTreeSet::new();
     while stopping.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
         let Some(partitions) = reading.upgrade().map(|shared| shared.partitions()) else { break };
         let (asked, topic) = (Arc::clone(&client), config.topic.clone());
         let asking = tokio::task::spawn_blocking(move || ask(&asked, &topic, &partitions));
         match stopping.run_until_cancelled(asking).await {
-            Some(Ok(Ok(lags))) => show(&lags, &reading),
+            Some(Ok(Ok(lags))) => show(&lags, &reading, &mut shown),
             Some(Ok(Err(error))) => tracing::debug!(%error, "Kafka did not say how many records wait."),
             Some(Err(_)) | None => (),
         }
@@ -49,16 +52,23 @@ pub(super) async fn watch(
 }
 
 /// Of those that are still ours.
-fn show(lags: &[(i32, i64)], reading: &Weak<Shared>) {
-    let ours = reading.upgrade().map(|shared| shared.partitions()).unwrap_or_default();
+fn show(lags: &[(i32, i64)], reading: &Weak<Shared>, shown: &mut BTreeSet<i32>) {
+    let gauge = |partition: i32| metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string());
+    let ours: BTreeSet<i32> =
+        reading.upgrade().map(|shared| shared.partitions()).unwrap_or_default().into_iter().collect();
     for (partition, lag) in lags.iter().filter(|(partition, _)| ours.contains(partition)) {
-        metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string()).set(*lag as f64);
+        gauge(*partition).set(*lag as f64);
+        shown.insert(*partition);
+    }
+    for gone in shown.extract_if(.., |partition| !ours.contains(partition)) {
+        gauge(gone).set(0.0);
     }
 }
 
 fn ask(client: &BaseConsumer<Quiet>, topic: &str, partitions: &[i32]) -> KafkaResult<Vec<(i32, i64)>> {
     if partitions.is_empty() {
-        return Ok(Vec::new());
+        // Were they handed over, or is Kafka away?
+        return client.fetch_watermarks(topic, 0, PATIENCE).map(|_| Vec::new());
     }
     let all = |offset: Offset| {
         let mut list = TopicPartitionList::with_capacity(partitions.len());

@@ -1,8 +1,8 @@
 //! Events into the topic: a record counts once every in-sync replica has it, and nobody waits long for that.
 //!
 //! While Kafka is away callers are told at once: the first ones after [`Config::delivery_timeout`], the others without
-//! waiting. A keeper asks the brokers until they answer, makes the topic if it is gone, and replaces a client that
-//! librdkafka gave up.
+//! waiting. A keeper asks the brokers now and then, also where nothing is sent, and often until they answer again; it makes the
+//! topic if it is gone, and replaces a client that librdkafka gave up.
 
 use std::{
     sync::{
@@ -37,7 +37,7 @@ use crate::{error::Error, metrics as names};
 
 /// How often a Kafka that is away is asked, and one that is not.
 const PROBE: Duration = Duration::from_millis(250);
-const CALM: Duration = Duration::from_secs(30);
+const CALM: Duration = Duration::from_secs(5);
 /// For the metadata of our topic, at least.
 const METADATA: Duration = Duration::from_millis(500);
 
@@ -81,6 +81,8 @@ struct State {
     /// Something to look at.
     trouble: Notify,
     voice: Voice,
+    /// What was said of probes.
+    probes: Voice,
 }
 
 impl Producer {
@@ -90,8 +92,8 @@ impl Producer {
         let client = connect(&config, max_event, &state)?;
         let producer =
             Producer { inner: Arc::new(Inner { config, max_event, client: RwLock::new(Arc::new(client)), state }) };
-        if let Err(error) = producer.probe().await {
-            tracing::warn!(%error, brokers = producer.inner.config.brokers, "Kafka does not answer yet.");
+        metrics::gauge!(names::KAFKA_AWAY).set(0.0);
+        if !producer.is_well().await {
             producer.inner.state.away();
         }
         let (keeper, stopping) = (producer.clone(), tasks.stopping().clone());
@@ -190,10 +192,43 @@ impl Producer {
                     }
                 }
             }
-            if self.is_away() && self.probe().await.is_ok() {
-                state.back();
+            match self.is_away() {
+                true if self.is_well().await => state.back(),
+                false if !self.answers().await && !self.is_well().await => state.away(),
+                _ => (),
             }
         }
+    }
+
+    /// A small question, to a Kafka that was there a moment ago.
+    async fn answers(&self) -> bool {
+        let inner = Arc::clone(&self.inner);
+        let asked = tokio::task::spawn_blocking(move || {
+            let client = Arc::clone(&inner.client.read());
+            let patience = inner.config.delivery_timeout.max(METADATA);
+            client.client().fetch_watermarks(&inner.config.topic, 0, patience).is_ok()
+        });
+        asked.await.unwrap_or(false)
+    }
+
+    /// Whether a probe succeeds. Each way in which it does not is told of once.
+    async fn is_well(&self) -> bool {
+        let Inner { config, state, .. } = &*self.inner;
+        let Err(error) = self.probe().await else { return true };
+        let code = if let Error::Kafka(error) = &error { error.rdkafka_error_code() } else { None };
+        if state.probes.is_news(code) {
+            let Config { brokers, topic, .. } = config;
+            // The brokers' own codes are positive; librdkafka's, for brokers that it does not reach, are negative.
+            if matches!(error, Error::Kafka(KafkaError::AdminOp(code)) if code as i32 > 0) {
+                tracing::warn!(
+                    %error, topic, replication = config.replication, partitions = config.partitions,
+                    "Kafka answers, and refuses to make the topic: change kafka.topic, kafka.replication or kafka.partitions, or make it yourself."
+                );
+            } else {
+                tracing::warn!(%error, brokers, topic, "Kafka does not answer.");
+            }
+        }
+        false
     }
 }
 
@@ -264,6 +299,7 @@ impl State {
 
     fn back(&self) {
         self.voice.is_well();
+        self.probes.is_well();
         if self.is_away.swap(false, Relaxed) {
             tracing::info!("Kafka is back.");
             metrics::gauge!(names::KAFKA_AWAY).set(0.0);

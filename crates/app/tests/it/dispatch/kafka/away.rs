@@ -7,12 +7,12 @@ use std::{
 };
 
 use serde_json::json;
-use testkit::{need, proxy::Faults, receiver::Receiver, wait::try_wait_until, wait_until};
+use testkit::{need, postgres, proxy::Faults, receiver::Receiver, wait::try_wait_until, wait_until};
 
-use super::{Own, assert_nothing_lost, event};
+use super::{Own, assert_nothing_lost, event, send_patiently, wait_until_shared};
 use crate::{
-    dispatch::{LATER, event_id, say, subscribe, wait_until_ended},
-    support::{Call, Tidegate, size},
+    dispatch::{LATER, event_id, replica, say, subscribe, wait_until_ended},
+    support::{Backend, Call, Tidegate, size},
 };
 
 /// For every answer ..
@@ -148,6 +148,48 @@ fn a_broker_that_is_away_is_told_of_within_a_second_and_nothing_is_lost() {
     println!("{} accepted of {}", post.accepted.len(), post.next);
     let addr = post.tidegate.addr();
     wait_until(LATER, "readiness", || Call::get("/health/ready").to(addr).status == 200);
+}
+
+/// Nobody sends anything, so that only its own questions can tell.
+#[test]
+fn a_worker_says_that_kafka_is_gone_and_keeps_the_last_lag() {
+    const EVENTS: usize = 50;
+    let (own, server) = need!(Own::start().and_then(|own| Ok((own, postgres::Server::start()?))));
+    let member = |roles: &str| {
+        let setup = own.replica().env("TIDEGATE__SERVER__ROLES", roles);
+        setup.env("DATABASE_URL", &server.url()).start()
+    };
+    let (door, worker) = (member("api"), member("worker"));
+    wait_until_shared(&[&worker]);
+    let [lag, away, held] = ["lag_records", "away", "partitions"].map(|name| format!("tidegate_kafka_{name}"));
+    let is_well = || {
+        let report = worker.get("/health/ready").json();
+        let kafka = report["dependencies"].as_array().unwrap().iter().find(|one| one["name"] == "kafka").cloned();
+        kafka.unwrap()["ok"].as_bool().unwrap()
+    };
+    assert_eq!((is_well(), worker.metric(&away)), (true, Some(0.0)));
+    server.kill();
+    send_patiently(0..EVENTS, door.addr());
+    wait_until(LATER, "the lag to tell of them", || worker.metric(&lag) == Some(EVENTS as f64));
+    own.broker.kill();
+    wait_until(LATER, "the worker to notice", || !is_well() && worker.metric(&away) == Some(1.0));
+    wait_until(LATER, "its partitions to be lost", || worker.metric(&held) == Some(0.0));
+    assert_eq!(worker.metric(&lag), Some(EVENTS as f64), "the last that is known");
+    server.restart();
+    own.broker.restart();
+    wait_until(LATER, "Kafka to be back", || is_well() && worker.metric(&away) == Some(0.0));
+    wait_until(LATER, "the lag to tell of none", || worker.metric(&lag) == Some(0.0));
+}
+
+#[test]
+fn a_kafka_that_refuses_the_topic_is_quoted() {
+    let backend = need!(Backend::kafka());
+    // One broker cannot hold three copies.
+    let tidegate = replica(&backend).env("TIDEGATE__KAFKA__REPLICATION", "3").spawn();
+    wait_until(LATER, "its words", || tidegate.output().contains("InvalidReplicationFactor"));
+    let output = tidegate.output();
+    assert!(output.contains("refuses to make the topic") && output.contains("kafka.replication"), "{output}");
+    assert!(!output.contains("does not answer"), "{output}");
 }
 
 #[test]
