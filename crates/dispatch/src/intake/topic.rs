@@ -3,7 +3,7 @@
 //! An id that the caller chose is looked up first, so that a repeat gets the same answer and another event under a known id
 //! a 409. The database is asked, but not waited for: who reads the record checks again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use platform::{id, problem::Problem, shutdown::Tasks};
@@ -40,13 +40,20 @@ impl Intake {
     ) -> Vec<Result<Event, Problem>> {
         let events: Vec<_> = bodies.iter().map(|body| self.read_good(body)).collect();
         let known = topic.find_all(tenant, &events).await;
+        let twins = twins(&events);
+        let mut repeats = Vec::new();
         let mut answers: Vec<Option<Result<Event, Problem>>> = Vec::with_capacity(bodies.len());
         let mut fresh = Vec::with_capacity(bodies.len());
         for (place, (event, known)) in events.into_iter().zip(known).enumerate() {
-            let answer = match (event, known) {
-                (Err(problem), _) => Some(Err(problem)),
-                (Ok(event), Some(known)) => Some(answer(known.answer(&event), event, None)),
-                (Ok(event), None) => {
+            let answer = match (event, known, twins[place]) {
+                (Err(problem), ..) => Some(Err(problem)),
+                (Ok(event), Some(known), _) => Some(answer(known.answer(&event), event, None)),
+                (Ok(event), None, Some(Twin { is_equal: false, .. })) => Some(answer(Accepted::Conflict, event, None)),
+                (Ok(event), None, Some(Twin { first, .. })) => {
+                    repeats.push((place, first, event));
+                    None
+                }
+                (Ok(event), None, None) => {
                     fresh.push((place, Fresh::new(event)));
                     None
                 }
@@ -62,6 +69,15 @@ impl Intake {
         drop(records);
         for ((place, Fresh { event, .. }), sent) in fresh.into_iter().zip(sent) {
             answers[place] = Some(self.conclude(topic, tenant, event, sent).await);
+        }
+        for (place, first, event) in repeats {
+            answers[place] = answers[first].as_ref().map(|first| match first {
+                Ok(Event { created_at, queued_in, .. }) => {
+                    let repeat = answer(Accepted::Repeat { at: *created_at }, event, None)?;
+                    Ok(Event { queued_in: *queued_in, ..repeat })
+                }
+                Err(problem) => Err(problem.clone()),
+            });
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Closed.into()))).collect()
     }
@@ -93,6 +109,11 @@ impl Intake {
     ) -> Result<Event, Problem> {
         match sent {
             Ok(at) => answer(Accepted::New { at }, event, None),
+            // Others of its key may wait in Kafka, and the database would deliver it before them.
+            Err(Error::KafkaAway) if topic.producer.falls_back() && event.ordering_key.is_some() => {
+                let detail = "Kafka, which keeps the order of events with an ordering_key, does not take them right now; try again";
+                Err(Problem::unavailable("kafka_unavailable", detail, 1))
+            }
             Err(Error::KafkaAway) if topic.producer.falls_back() => {
                 metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
                 let accepted = self.accept_event(tenant, event, None).await?;
@@ -140,6 +161,24 @@ impl Topic {
         let mut found = found.into_iter();
         ids.iter().map(|id| id.as_ref().and_then(|_| found.next().flatten())).collect()
     }
+}
+
+/// An earlier event of the same request with the same id.
+#[derive(Clone, Copy)]
+struct Twin {
+    first: usize,
+    is_equal: bool,
+}
+
+/// The twin of each event: Kafka takes both, and the caller should hear of a conflict now.
+fn twins(events: &[Result<EventIn, Problem>]) -> Vec<Option<Twin>> {
+    let mut firsts: HashMap<&str, (usize, &EventIn)> = HashMap::new();
+    let twins = events.iter().enumerate().map(|(place, event)| {
+        let event = event.as_ref().ok()?;
+        let (first, earlier) = *firsts.entry(event.id.as_deref()?).or_insert((place, event));
+        (first < place).then(|| Twin { first, is_equal: hash(earlier) == hash(event) })
+    });
+    twins.collect()
 }
 
 /// An event that nobody knows yet. It has an id: the caller's, or one that is made here.

@@ -6,7 +6,18 @@ use serde_json::json;
 use testkit::{need, receiver::Receiver};
 
 use super::{deliveries, replica, subscribe, wait_for_status, wait_for_subscriptions};
-use crate::support::{Backend, Call, Response};
+use crate::support::{Backend, Call, Response, each_queue};
+
+each_queue!(one_request_with_one_id_twice_is_one_event_or_a_conflict);
+
+fn one_request_with_one_id_twice_is_one_event_or_a_conflict(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    let event = |id: &str, n: usize| json!({"id": id, "type": "a.b", "data": {"n": n}});
+    let events = json!([event("a", 1), event("b", 1), event("a", 2), event("a", 1), event("b", 1)]);
+    let answer = Call::post("/v1/events", events).to(tidegate.addr()).expect(202);
+    assert_eq!((&answer["accepted"], &answer["rejected"]), (&json!(4), &json!(1)), "{answer}");
+    assert_eq!(answer["results"][2]["error"]["code"], "event_conflict", "{answer}");
+}
 
 #[test]
 fn a_hundred_parallel_posts_of_one_id_are_one_event() {

@@ -192,6 +192,25 @@ fn a_kafka_that_refuses_the_topic_is_quoted() {
     assert!(!output.contains("does not answer"), "{output}");
 }
 
+/// It waits in Kafka behind others of its key, or not at all.
+#[test]
+fn the_database_takes_no_event_that_has_an_order() {
+    let own = need!(Own::start());
+    let setup = own.replica().env("TIDEGATE__KAFKA__WHEN_AWAY", "database");
+    let tidegate = setup.env("TIDEGATE__KAFKA__DELIVERY_TIMEOUT", "800ms").start();
+    own.broker.kill();
+    let free = json!({"type": "a.b", "data": 1});
+    let ordered = json!({"type": "a.b", "data": 1, "ordering_key": "k"});
+    let answer = Call::post("/v1/events", free.clone()).to(tidegate.addr()).expect(202);
+    assert_eq!(answer["queued_in"], "database");
+    let refused = Call::post("/v1/events", ordered.clone()).to(tidegate.addr());
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    refused.expect_problem(503, "kafka_unavailable");
+    let both = Call::post("/v1/events", json!([free, ordered])).to(tidegate.addr()).expect(202);
+    assert_eq!((&both["results"][0]["queued_in"], &both["rejected"]), (&json!("database"), &json!(1)));
+    assert_eq!(both["results"][1]["error"]["code"], "kafka_unavailable", "{both}");
+}
+
 #[test]
 fn the_database_stands_in_for_a_kafka_that_is_away() {
     let own = need!(Own::start());
