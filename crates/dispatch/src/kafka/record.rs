@@ -86,8 +86,9 @@ impl Incoming {
     }
 
     pub fn decode(&self, max_event: usize) -> Result<Decoded, Rejection> {
-        let version = self.text(VERSION_HEADER)?;
-        if version.is_some_and(|version| version.parse() != Ok(VERSION)) {
+        if let Some(version) = self.text(VERSION_HEADER)?
+            && version.parse() != Ok(VERSION)
+        {
             let detail = format!("this version of Tidegate reads records of version {VERSION}, not {version:?}");
             return Err(Rejection::new("unknown_version", detail));
         }
@@ -96,8 +97,11 @@ impl Incoming {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {max_event}", self.value.len());
             return Err(Rejection::new("event_too_large", detail));
         }
-        let mut event: EventIn = platform::http::parse_json(&self.value)
-            .map_err(|problem| Rejection::new("unreadable", problem.detail().to_owned()))?;
+        let mut event: EventIn = platform::http::parse_json(&self.value).map_err(|problem| {
+            let detail = problem.detail();
+            let named = problem.wrong_field().map(|field| format!("{field}: {detail}"));
+            Rejection::new("unreadable", named.unwrap_or_else(|| detail.to_owned()))
+        })?;
         if event.id.is_none() {
             event.id = match self.text(ID_HEADER)? {
                 Some(id) => Some(id.to_owned()),
@@ -148,5 +152,9 @@ mod tests {
         for (record, reason) in cases {
             assert_eq!(record.decode(1000).unwrap_err().reason, reason);
         }
+        let detail = record(good, &[(VERSION_HEADER, "2")]).decode(1000).unwrap_err().detail;
+        assert!(detail.ends_with("reads records of version 1, not \"2\""), "{detail}");
+        let detail = record(br#"{"type":"a.b","data":1,"deliver_at":"soon"}"#, &[]).decode(1000).unwrap_err().detail;
+        assert!(detail.contains("deliver_at"), "{detail}");
     }
 }
