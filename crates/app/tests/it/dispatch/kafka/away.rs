@@ -171,6 +171,10 @@ fn a_worker_says_that_kafka_is_gone_and_keeps_the_last_lag() {
     server.kill();
     send_patiently(0..EVENTS, door.addr());
     wait_until(LATER, "the lag to tell of them", || worker.metric(&lag) == Some(EVENTS as f64));
+    own.broker.stop();
+    wait_until(LATER, "the worker to notice a stop", || !is_well() && worker.metric(&away) == Some(1.0));
+    own.broker.resume();
+    wait_until(LATER, "Kafka to go on", || is_well() && worker.metric(&away) == Some(0.0));
     own.broker.kill();
     wait_until(LATER, "the worker to notice", || !is_well() && worker.metric(&away) == Some(1.0));
     wait_until(LATER, "its partitions to be lost", || worker.metric(&held) == Some(0.0));
