@@ -24,7 +24,7 @@ use super::{
     resolve::Resolver,
     target::TargetHost,
     tls,
-    wire::{Meter, Stream, Wire},
+    wire::{Meter, Sealed, Stream, Wire},
 };
 
 /// A name with more addresses than this is tried at its first ones.
@@ -99,7 +99,8 @@ impl Connector {
             .map_err(|_| CallError::Timeout { phase: Phase::Tls, after: self.connect_timeout })?
             .map_err(CallError::Tls)?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Opened { stream: Either::Right(Box::new(stream)), meter, is_http2 })
+        let stream = Either::Right(Box::new(Sealed::new(stream, &meter)));
+        Ok(Opened { stream, meter, is_http2 })
     }
 
     /// Every address of the target, each of which may be dialled.

@@ -130,7 +130,7 @@ impl Http1 {
         let sending = sender.try_send_request(request(call, Version::HTTP_11));
         let response = drive(driver, sending).await.map_err(|refusal| {
             let is_silent = meter.read() == read_before;
-            failure(refusal, is_silent)
+            failure(refusal, is_silent, meter)
         })?;
         progress.enter(Phase::Body);
         meter.allow(wire::BODY);
@@ -158,7 +158,7 @@ impl Http2 {
         let sent = self.sender.try_send_request(request(call, Version::HTTP_2)).await;
         let response = sent.map_err(|refusal| {
             let is_silent = self.meter.read() == read_before;
-            failure(refusal, is_silent)
+            failure(refusal, is_silent, &self.meter)
         })?;
         progress.enter(Phase::Body);
         Ok(read(response).await)
@@ -237,12 +237,16 @@ async fn read(response: Response<Incoming>) -> Reply {
     Reply { status: head.status, headers: head.headers, body: kept.into(), is_truncated, is_clean }
 }
 
-fn failure(mut refusal: TrySendError<Request<Body>>, is_silent: bool) -> Failure {
+fn failure(mut refusal: TrySendError<Request<Body>>, is_silent: bool, meter: &Meter) -> Failure {
     let was_returned = refusal.take_message().is_some();
     let error = refusal.into_error();
     let is_unsent = was_returned || is_untaken(&error);
     let is_closed = is_closed(&error);
-    let error = if is_closed { CallError::ConnectionClosed } else { CallError::Protocol(error) };
+    let error = match meter.tls_error() {
+        Some(error) => CallError::Tls(error),
+        None if is_closed => CallError::ConnectionClosed,
+        None => CallError::Protocol(error),
+    };
     Failure { error, is_unsent, is_silent: is_silent && is_closed }
 }
 

@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::{
     open_client,
-    tls_server::{Authority, Server},
+    tls_server::{Authority, Clients, Server},
 };
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn identities_never_share_a_connection() {
     let (alice, bob) = (clients.issue("alice"), clients.issue("bob"));
     let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
     for protocol in ["h2", "http/1.1"] {
-        let server = Server::start(&authority.issue("localhost"), Some(&clients), &[protocol]).await;
+        let server = Server::start(&authority.issue("localhost"), Some(Clients(&clients, false)), &[protocol]).await;
         let client = open_client();
         let identities = [
             (authority.identity(Some(&alice)), Some(der(&alice.0))),
@@ -65,6 +65,22 @@ async fn identities_never_share_a_connection() {
             }
         }
         assert_eq!(server.connections(), 3, "{protocol}");
+    }
+}
+
+/// In TLS 1.3 the handshake is over for the caller when the receiver looks at its certificate.
+#[tokio::test]
+async fn a_receiver_that_wants_a_certificate_and_gets_none_is_a_matter_of_tls() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let stranger = Authority::new().issue("stranger");
+    for protocol in ["h2", "http/1.1"] {
+        let server = Server::start(&authority.issue("localhost"), Some(Clients(&clients, true)), &[protocol]).await;
+        for client in [None, Some(&stranger)] {
+            let error = server.call(&open_client(), "/hook", Some(&authority.identity(client))).await.unwrap_err();
+            assert_eq!(error.class(), "tls", "{protocol}: {error}");
+            assert!(error.to_string().contains("alert"), "{protocol}: {error}");
+        }
+        assert_eq!(server.seen().len(), 0);
     }
 }
 

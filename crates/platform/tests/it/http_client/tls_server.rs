@@ -70,6 +70,9 @@ impl Authority {
     }
 }
 
+/// Whose certificates callers may show, and whether they must.
+pub(super) struct Clients<'a>(pub(super) &'a Authority, pub(super) bool);
+
 /// Version, `host` or `:authority`, and who the caller proved to be.
 pub(super) type Seen = (Version, String, Option<Vec<u8>>);
 
@@ -89,7 +92,7 @@ impl Server {
     /// Serves with this certificate; asks for a client's where `clients` is given.
     pub(super) async fn start(
         certificate: &(String, String),
-        clients: Option<&Authority>,
+        clients: Option<Clients<'_>>,
         protocols: &[&str],
     ) -> Server {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -97,9 +100,10 @@ impl Server {
             ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
         let builder = match clients {
             None => builder.with_no_client_auth(),
-            Some(authority) => {
+            Some(Clients(authority, must_show)) => {
                 let verifier = WebPkiClientVerifier::builder_with_provider(authority.roots(), provider);
-                builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().unwrap())
+                let verifier = if must_show { verifier } else { verifier.allow_unauthenticated() };
+                builder.with_client_cert_verifier(verifier.build().unwrap())
             }
         };
         let chain = CertificateDer::pem_slice_iter(certificate.0.as_bytes()).map(Result::unwrap).collect();
