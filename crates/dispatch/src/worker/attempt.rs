@@ -367,8 +367,14 @@ fn new_attempt(duration: Duration, answer: Result<Answer, CallError>, outcome: &
     }
 }
 
+/// One text for each name: values of a header that was sent more than once are joined, as a proxy would.
 fn header_json(headers: &HeaderMap) -> String {
-    let pairs = headers.iter().map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())));
+    let value = |name| {
+        let values: Vec<_> =
+            headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        values.join(", ")
+    };
+    let pairs = headers.keys().map(|name| (name.as_str(), value(name)));
     serde_json::to_string(&pairs.collect::<std::collections::BTreeMap<_, _>>()).unwrap_or_default()
 }
 

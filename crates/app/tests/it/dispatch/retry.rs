@@ -79,6 +79,20 @@ fn a_receiver_that_asks_for_time_gets_it() {
 }
 
 #[test]
+fn every_header_of_an_answer_is_kept_also_those_that_come_twice() {
+    let receiver = Receiver::start();
+    let headers = [("set-cookie", "a=1"), ("x-other", "b"), ("set-cookie", "c=2")];
+    let headers = headers.map(|(name, value)| (name, value.to_owned())).into();
+    receiver.set(Answer::Full { status: 200, headers, body: Vec::new() });
+    let tidegate = replica(&Backend::Sqlite).start();
+    subscribe(tidegate.addr(), &receiver.url("/"), json!({}));
+    send(tidegate.addr(), json!({"id": "once", "type": "a.b", "data": {}}));
+    let delivery = wait_for_status(tidegate.addr(), "once", "delivered");
+    let kept = &attempts(tidegate.addr(), &delivery)[0]["response_headers"];
+    assert_eq!((&kept["set-cookie"], &kept["x-other"]), (&json!("a=1, c=2"), &json!("b")), "{kept}");
+}
+
+#[test]
 fn a_receiver_that_is_gone_gets_no_more() {
     let receiver = Receiver::start();
     receiver.set(Answer::Status(410));
