@@ -38,6 +38,8 @@ use crate::{error::Error, metrics as names};
 /// How often a Kafka that is away is asked, and one that is not.
 const PROBE: Duration = Duration::from_millis(250);
 const CALM: Duration = Duration::from_secs(5);
+/// For an answer that nobody waits for: a Kafka that is merely slow is not away.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// For the metadata of our topic, at least.
 const METADATA: Duration = Duration::from_millis(500);
 
@@ -205,8 +207,7 @@ impl Producer {
         let inner = Arc::clone(&self.inner);
         let asked = tokio::task::spawn_blocking(move || {
             let client = Arc::clone(&inner.client.read());
-            let patience = inner.config.delivery_timeout.max(METADATA);
-            client.client().fetch_watermarks(&inner.config.topic, 0, patience).is_ok()
+            client.client().fetch_watermarks(&inner.config.topic, 0, PATIENCE).is_ok()
         });
         asked.await.unwrap_or(false)
     }
