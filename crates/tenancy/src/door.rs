@@ -2,12 +2,13 @@
 //!
 //! Every request of every role passes here and leaves with a [`Caller`], so nothing can be built without a tenant. A key
 //! is asked for in the database at most once a second; what it may do is then remembered, and forgotten when it is revoked
-//! here. Another replica notices a revocation within that second.
+//! here. Another replica notices a revocation within that second. While the database does not answer, who was known within
+//! the last minutes still is: nobody can be revoked then but through a replica that it does answer.
 
 mod guard;
 mod headers;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use aws_lc_rs::constant_time;
 use axum::{
@@ -15,7 +16,8 @@ use axum::{
     http::{HeaderMap, StatusCode, request::Parts},
 };
 use moka::sync::Cache;
-use platform::{problem::Problem, secret::Secret, shutdown::Tasks};
+use platform::{db::Error, problem::Problem, secret::Secret, shutdown::Tasks};
+use tokio::time::timeout;
 
 pub use self::headers::Shown;
 use crate::{
@@ -29,6 +31,10 @@ use crate::{
 pub const DEFAULT_TENANT: &str = "default";
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+/// The same, while the database does not answer: longer than it takes to fail over.
+const KNOWN_FOR: Duration = Duration::from_mins(5);
+/// How long it is waited for where an older answer is known.
+const PATIENCE: Duration = Duration::from_millis(500);
 const REMEMBERED_KEYS: u64 = 10_000;
 
 /// Who is calling. Handlers take it as an argument; without it there is no tenant to work for.
@@ -106,8 +112,42 @@ struct Inner {
     anyone: Caller,
     store: Store,
     tasks: Tasks,
-    keys: Cache<Hash, Caller>,
-    tenants: Cache<String, Arc<str>>,
+    keys: Memory<Hash, Caller>,
+    tenants: Memory<String, Arc<str>>,
+}
+
+/// What the database said: for a moment it is not asked again, and for minutes it may be away.
+struct Memory<K, V> {
+    fresh: Cache<K, V>,
+    known: Cache<K, V>,
+}
+
+impl<K: Eq + std::hash::Hash + Clone + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Memory<K, V> {
+    fn new() -> Self {
+        let lasting = |time| Cache::builder().max_capacity(REMEMBERED_KEYS).time_to_live(time).build();
+        Memory { fresh: lasting(REMEMBERED_FOR), known: lasting(KNOWN_FOR) }
+    }
+
+    fn remember(&self, key: K, value: V) {
+        self.known.insert(key.clone(), value.clone());
+        self.fresh.insert(key, value);
+    }
+
+    fn forget_all(&self) {
+        self.fresh.invalidate_all();
+        self.known.invalidate_all();
+    }
+
+    /// The answer to a question about a key, or, where it does not come, what is known.
+    async fn ask<T>(&self, key: &K, question: impl Future<Output = Result<T, Error>>) -> Result<Result<T, V>, Error> {
+        let Some(known) = self.known.get(key) else { return question.await.map(Ok) };
+        if let Ok(Ok(answer)) = timeout(PATIENCE, question).await {
+            self.known.invalidate(key);
+            return Ok(Ok(answer));
+        }
+        self.fresh.insert(key.clone(), known.clone());
+        Ok(Err(known))
+    }
 }
 
 /// What can be said of a caller without asking the database.
@@ -125,8 +165,7 @@ impl Door {
             Doors::Locked { admin_key } => (Some(sha256(admin_key.expose())), "admin"),
         };
         let anyone = Caller { tenant: DEFAULT_TENANT.into(), actor: actor.into(), reach: Reach::Everything };
-        let keys = Cache::builder().max_capacity(REMEMBERED_KEYS).time_to_live(REMEMBERED_FOR).build();
-        let tenants = Cache::builder().max_capacity(REMEMBERED_KEYS).time_to_live(REMEMBERED_FOR).build();
+        let (keys, tenants) = (Memory::new(), Memory::new());
         Door { inner: Arc::new(Inner { admin_key, anyone, store, tasks, keys, tenants }) }
     }
 
@@ -137,8 +176,8 @@ impl Door {
 
     /// A key was revoked, replaced or deleted here: ask again.
     pub fn forget(&self) {
-        self.inner.keys.invalidate_all();
-        self.inner.tenants.invalidate_all();
+        self.inner.keys.forget_all();
+        self.inner.tenants.forget_all();
     }
 
     /// Like a request with these headers, for protocols that no web page can speak.
@@ -180,10 +219,10 @@ impl Door {
         };
         if let Some(key) = by_key {
             let hash = key::hash(key).ok_or_else(unknown_key)?;
-            return Ok(keys.get(&hash).map_or(Recalled::Key(hash), Recalled::Caller));
+            return Ok(keys.fresh.get(&hash).map_or(Recalled::Key(hash), Recalled::Caller));
         }
         let Some(id) = tenant else { return Ok(Recalled::Caller(anyone.clone())) };
-        let known = tenants.get(id).map(|tenant| Caller { tenant, ..anyone.clone() });
+        let known = tenants.fresh.get(id).map(|tenant| Caller { tenant, ..anyone.clone() });
         Ok(known.map_or(Recalled::Tenant(id), Recalled::Caller))
     }
 
@@ -197,7 +236,10 @@ impl Door {
 
     async fn find_key(&self, hash: Hash) -> Result<Caller, Problem> {
         let Inner { store, keys, tasks, .. } = &*self.inner;
-        let found = store.find_key(&hash).await?.ok_or_else(unknown_key)?;
+        let found = match keys.ask(&hash, store.find_key(&hash)).await? {
+            Ok(found) => found.ok_or_else(unknown_key)?,
+            Err(known) => return Ok(known),
+        };
         if found.is_revoked {
             return Err(unauthorized("revoked_key", "this key was revoked: use another"));
         }
@@ -209,7 +251,7 @@ impl Door {
             actor: found.id.as_str().into(),
             reach: Reach::Scopes(found.scopes.into()),
         };
-        keys.insert(hash, caller.clone());
+        keys.remember(hash, caller.clone());
         if found.is_use_unrecorded {
             let store = store.clone();
             tasks.spawn("key use", async move {
@@ -223,9 +265,13 @@ impl Door {
 
     async fn find_tenant(&self, id: &str) -> Result<Caller, Problem> {
         let Inner { store, tenants, anyone, .. } = &*self.inner;
-        let found = store.tenant(id).await?;
-        let tenant: Arc<str> = found.ok_or_else(|| Problem::not_found("tenant", id).field("x-tenant"))?.id.into();
-        tenants.insert(id.to_owned(), Arc::clone(&tenant));
+        let id = id.to_owned();
+        let found = match tenants.ask(&id, store.tenant(&id)).await? {
+            Ok(found) => found.ok_or_else(|| Problem::not_found("tenant", &id).field("x-tenant"))?,
+            Err(tenant) => return Ok(Caller { tenant, ..anyone.clone() }),
+        };
+        let tenant: Arc<str> = found.id.into();
+        tenants.remember(id, Arc::clone(&tenant));
         Ok(Caller { tenant, ..anyone.clone() })
     }
 }

@@ -1,9 +1,11 @@
 //! Keys over HTTP, on SQLite and on PostgreSQL: who comes in, for which tenant, and until when.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use testkit::wait_until;
 
-use crate::support::{ADMIN_KEY, Backend, Call, Response, SOON, Tidegate, each_backend};
+use crate::support::{ADMIN_KEY, Backend, Call, Response, SOON, Setup, Tidegate, each_backend};
 
 each_backend! {
     missing_and_garbage_keys_are_401
@@ -251,6 +253,29 @@ fn the_last_use_of_a_key_is_recorded(backend: &Backend) {
     assert_eq!(last_used(), Value::Null);
     me(&tidegate, &key.text).expect(200);
     wait_until(SOON, "the use to be recorded", || last_used().is_string());
+}
+
+#[test]
+fn a_key_that_is_known_opens_the_door_while_the_database_is_away() {
+    let postgres = testkit::need!(testkit::postgres::Server::start());
+    let tidegate = Setup::locked().env("DATABASE_URL", &postgres.url()).start();
+    let [known, revoked] = ["known", "revoked"].map(|name| create(&tidegate, "default", json!({"name": name})));
+    me(&tidegate, &revoked.text).expect(200);
+    let path = format!("/admin/tenants/default/keys/{}", revoked.id);
+    Call::new("DELETE", &path).admin().to(tidegate.addr()).expect(204);
+    me(&tidegate, &known.text).expect(200);
+    postgres.kill();
+    // Longer than it would be before the database is asked again.
+    let away = Instant::now();
+    while away.elapsed() < Duration::from_secs(3) {
+        me(&tidegate, &known.text).expect(200);
+    }
+    me(&tidegate, &revoked.text).expect_problem(503, "database_unavailable");
+    Call::get("/v1/me")
+        .admin()
+        .header("x-tenant", "nobody")
+        .to(tidegate.addr())
+        .expect_problem(503, "database_unavailable");
 }
 
 fn the_audit_says_who_changed_what(backend: &Backend) {
