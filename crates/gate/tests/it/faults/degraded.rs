@@ -165,11 +165,11 @@ async fn back_first<T, P>(make: impl Fn(&Backend) -> T, take: impl AsyncFn(&T, K
     proxies[0].heal();
     eventually(LONG, "the first to be back", async || !backends[0].fallback().is_active()).await;
     // Longer than its traffic takes to return, and shorter than it takes to believe that it is alone.
-    let until_us = now_us() + 4_000_000;
-    while now_us() < until_us {
+    let mut asks = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..200 {
+        asks.tick().await;
         fill(&first, &mut of_first).await;
         assert!(of_first.len() <= 5, "{} of {PLACES} beside the other's 5", of_first.len());
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     proxies[1].heal();
     of_last.clear();
