@@ -51,7 +51,8 @@ Examples:
     /// Receive webhooks, to try things out: show, verify, count, delay or fail them
     ///
     /// Answers every POST on any path. An id that comes again after a failure is a retry, after a success a duplicate.
-    /// With --secret it answers 401 to what is not signed with it. `curl` the address to see the counts so far.
+    /// With --secret it answers 401 to what is not signed with it. `curl` the address to see the counts so far, with gaps
+    /// and latencies; `/counts` has the counts alone, for whoever asks often.
     #[command(after_help = live::SINK_HELP)]
     Sink(Sink),
     /// Send events at a rate or as fast as possible, and wait until they are delivered

@@ -34,6 +34,8 @@ use crate::{
 };
 
 const LARGEST_BODY: usize = 16 << 20;
+/// Where a script asks for counts alone, as often as it likes.
+pub(super) const COUNTS: &str = "/counts";
 const REDRAW: Duration = Duration::from_millis(200);
 const LIMITS: http_server::Limits = http_server::Limits {
     max_connections: 100_000,
@@ -95,7 +97,7 @@ struct Sink {
 
 async fn receive(State(sink): State<Arc<Sink>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     if method != Method::POST {
-        return sink.state().into_response();
+        return sink.state(uri.path() == COUNTS).into_response();
     }
     let status = sink.take(uri.path(), &headers, &body);
     if !sink.delay.is_zero() {
@@ -207,17 +209,19 @@ impl Sink {
         format!("Listening on http://{addr}; {checks}. Ctrl-C ends it with a summary.\n")
     }
 
-    /// The counts so far, for scripts.
-    fn state(&self) -> impl IntoResponse + use<> {
+    /// The counts so far, for scripts. Gaps and latencies are looked for among all that came, which takes milliseconds.
+    fn state(&self, only_counts: bool) -> impl IntoResponse + use<> {
         let counts = self.ledger.counts();
-        let missing: u64 = self.ledger.runs().values().map(|run| run.missing).sum();
-        let latency = self.ledger.latencies().map(|latency| [latency.p50, latency.p99, latency.max]);
-        axum::Json(json!({
-            "latency_us": latency,
+        let mut state = json!({
             "received": counts.received, "distinct": counts.distinct, "retries": counts.retries,
-            "duplicates": counts.duplicates, "missing": missing, "failed": counts.failed,
+            "duplicates": counts.duplicates, "failed": counts.failed,
             "verified": counts.verified, "not_verified": counts.not_verified, "without_id": counts.without_id,
-        }))
+        });
+        if !only_counts {
+            state["missing"] = self.ledger.runs().values().map(|run| run.missing).sum::<u64>().into();
+            state["latency_us"] = self.ledger.latencies().map(|latency| [latency.p50, latency.p99, latency.max]).into();
+        }
+        axum::Json(state)
     }
 
     fn summary(&self) -> String {

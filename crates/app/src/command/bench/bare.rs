@@ -47,12 +47,8 @@ pub(super) async fn client(sink: SocketAddr, calls: u64, at_once: u64, size: usi
         let (client, target, body) = (client.clone(), Arc::clone(&target), body.clone());
         callers.spawn(async move {
             for _ in 0..calls / at_once {
-                let headers = [
-                    (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
-                    (HeaderName::from_static("webhook-id"), HeaderValue::from_str(&id::new("bare"))?),
-                ];
                 let call =
-                    Call { target: &target, headers: &headers, body: body.clone(), deadline: DEADLINE, tls: None };
+                    Call { target: &target, headers: &headers(), body: body.clone(), deadline: DEADLINE, tls: None };
                 client.post(call).await.context("the sink does not answer")?;
             }
             anyhow::Ok(())
@@ -62,6 +58,19 @@ pub(super) async fn client(sink: SocketAddr, calls: u64, at_once: u64, size: usi
         caller??;
     }
     Ok(calls as f64 / started.elapsed().as_secs_f64())
+}
+
+/// As many and as long as those of a delivery.
+fn headers() -> [(HeaderName, HeaderValue); 5] {
+    const SIGNATURE: &str = "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=";
+    let id = HeaderValue::from_str(&id::new("bare")).expect("ids are plain text");
+    [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::USER_AGENT, HeaderValue::from_static(concat!("Tidegate/", env!("CARGO_PKG_VERSION")))),
+        (HeaderName::from_static("webhook-id"), id),
+        (HeaderName::from_static("webhook-timestamp"), HeaderValue::from_static("1767225600")),
+        (HeaderName::from_static("webhook-signature"), HeaderValue::from_static(SIGNATURE)),
+    ]
 }
 
 /// A server whose handler reads an event as intake does, and answers as much, and does nothing else.

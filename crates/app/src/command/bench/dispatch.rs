@@ -27,7 +27,7 @@ use crate::{
         client::Server,
         produce::load::{self, Load, Way},
         samples::Samples,
-        terminal,
+        sink, terminal,
     },
     config::Layers,
 };
@@ -190,10 +190,10 @@ impl Bench<'_> {
         let mut client = sink.server(&self.tasks)?.client();
         let (mut seen, mut last) = (0, Instant::now());
         loop {
-            let state: SinkState = client.get("/").await?;
+            let state: SinkState = client.get(sink::COUNTS).await?;
             let now = Instant::now();
             if state.distinct >= expected {
-                return Ok((now, state));
+                return Ok((now, client.get("/").await?));
             }
             if state.distinct > seen {
                 (seen, last) = (state.distinct, now);
