@@ -72,6 +72,12 @@ fn policy(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     })
 }
 
+fn spread() -> impl Strategy<Value = Policy> {
+    (1..30_u64, 1_000..5_000_000_u64, 1..30_u64).prop_map(|(limit, window_us, at_once)| {
+        Policy::spread(limit, std::time::Duration::from_micros(window_us), at_once.min(limit)).unwrap()
+    })
+}
+
 /// As both backends keep states: a step that takes nothing writes nothing, and what is as good as unused is forgotten.
 fn apply_rules(kept: &mut State, policy: &Policy, step: &Step, now_us: u64) -> Report {
     let mut state = kept.clone();
@@ -107,7 +113,7 @@ fn lua_equals_rules(algorithm: Algorithm) {
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
-    (0..ALL.len()).prop_flat_map(|index| policy(ALL[index]))
+    prop_oneof![6 => (0..ALL.len()).prop_flat_map(|index| policy(ALL[index])), 1 => spread()]
 }
 
 /// Edges near the history's beginning, so that it crosses all of them and goes beyond.
@@ -176,6 +182,11 @@ fn sliding_counter_in_lua_equals_the_rules() {
 #[test]
 fn sliding_log_in_lua_equals_the_rules() {
     lua_equals_rules(Algorithm::SlidingLog);
+}
+
+#[test]
+fn a_log_that_is_spread_in_lua_equals_the_rules() {
+    histories_agree(spread);
 }
 
 /// Those that come while a script is under way share the next one, where they meet the same state one after the other.

@@ -47,6 +47,8 @@ pub struct Policy {
     pub(super) window_us: u64,
     /// What can pass at once at most.
     pub(super) capacity: u64,
+    /// Of a sliding log: how many may go within its pace.
+    pub(super) at_once: u64,
     pub(super) rate: Rate,
     /// Where the windows of a fixed window begin and end, if not at multiples of its length.
     pub(super) calendar: Option<Calendar>,
@@ -75,6 +77,14 @@ impl Policy {
     /// `limit` calls per `window`, all of which may come at once.
     pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Policy, Error> {
         Policy::build(algorithm, limit, micros(window), limit, Mode::default())
+    }
+
+    /// A sliding log whose calls are spread over the window: `at_once` may go together, then the next wait for them, and all
+    /// of the limit can be used at about its own pace. What is sent in one heap arrives as it likes, and whoever receives it
+    /// may see more in a second than was let go in any.
+    pub fn spread(limit: u64, window: Duration, at_once: u64) -> Result<Policy, Error> {
+        check_range("calls at once", at_once, limit)?;
+        Ok(Policy { at_once, ..Policy::new(Algorithm::SlidingLog, limit, window)? })
     }
 
     /// A quota: `limit` calls in each window of a calendar, a fixed window whose edges are real days, weeks or months.
@@ -127,7 +137,7 @@ impl Policy {
         }
         if self.calendar.is_some() {
             let limit = (self.limit / replicas).max(1);
-            return Policy { limit, capacity: limit, ..*self };
+            return Policy { limit, capacity: limit, at_once: limit, ..*self };
         }
         let shared = match self.algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Policy::build(
@@ -143,7 +153,9 @@ impl Policy {
                 } else {
                     (1, self.window_us.saturating_mul(replicas).div_ceil(self.limit))
                 };
+                let at_once = if self.is_spread() { (self.at_once / replicas).clamp(1, limit) } else { limit };
                 Policy::build(self.algorithm, limit, window_us, limit, self.without_redis)
+                    .map(|share| Policy { at_once, ..share })
             }
         };
         // A window that would become longer than a year: the whole limit once is still within the bound plus one burst.
@@ -162,8 +174,18 @@ impl Policy {
             Algorithm::LeakyBucket => [3, self.rate.token, self.rate.per_us, self.capacity],
             Algorithm::FixedWindow => [4, self.limit, self.window_us, 0],
             Algorithm::SlidingCounter => [5, self.limit, self.window_us, self.step_us()],
-            Algorithm::SlidingLog => [6, self.limit, self.window_us, 0],
+            Algorithm::SlidingLog => [6, self.limit, self.window_us, if self.is_spread() { self.at_once } else { 0 }],
         }
+    }
+
+    fn is_spread(&self) -> bool {
+        self.at_once < self.limit
+    }
+
+    /// How long those that go at once hold up the next: a quarter sooner than the limit needs, so that a call that is late
+    /// costs nothing. Zero where the window alone decides.
+    pub(super) fn pace_us(&self) -> u64 {
+        if self.is_spread() { 3 * self.window_us / (4 * (self.limit / self.at_once)) } else { 0 }
     }
 
     /// The kind in the Redis key: each algorithm stores another shape, so each has its own name.
@@ -202,7 +224,7 @@ impl Policy {
             // Windows count calls and know no rate.
             Algorithm::SlidingLog | Algorithm::SlidingCounter | Algorithm::FixedWindow => Rate::NONE,
         };
-        Ok(Policy { algorithm, limit, window_us, capacity, rate, calendar: None, without_redis: mode })
+        Ok(Policy { algorithm, limit, window_us, capacity, at_once: limit, rate, calendar: None, without_redis: mode })
     }
 }
 

@@ -162,6 +162,64 @@ proptest! {
     }
 }
 
+/// Whoever always comes when told to gets the whole limit in every window, a few at a time and about evenly.
+#[test]
+fn a_log_that_is_spread_gives_all_of_its_limit_and_never_in_a_heap() {
+    for (limit, at_once) in [(100, 2), (7, 1), (1, 1), (149, 2), (10_000, 200), (20, 20)] {
+        let policy = Policy::spread(limit, Duration::from_secs(1), at_once).unwrap();
+        let (mut state, start_us) = (State::default(), 1_700_000_000_000_000);
+        let (mut now_us, mut admitted) = (start_us, Vec::new());
+        while now_us < start_us + 10_000_000 {
+            let report = ask(&mut state, &policy, 1, Wait::AtMost(0), now_us);
+            if report.wait_us == 0 {
+                admitted.push(now_us);
+            }
+            now_us += report.wait_us;
+        }
+        assert_eq!(admitted.len() as u64, 10 * limit, "all of {policy:?}");
+        let apart = |count: u64| {
+            let count = usize::try_from(count).unwrap();
+            admitted.windows(count + 1).map(|calls| calls[count] - calls[0]).min().unwrap_or(u64::MAX)
+        };
+        assert!(apart(limit) >= 1_000_000, "{policy:?}");
+        assert!(apart(at_once) >= policy.pace_us(), "{policy:?}");
+    }
+}
+
+proptest! {
+    /// Costs too: what is refused passes after exactly its time, and what costs more than may go at once goes alone.
+    #[test]
+    fn a_log_that_is_spread_keeps_its_window_and_its_pace(
+        (limit, window_us, at_once) in (1..50_u64, 1_000..3_000_000_u64, 1..50_u64),
+        steps in vec((0..100_000_u64, 1..8_u64), 1..60),
+    ) {
+        let at_once = at_once.min(limit);
+        let policy = Policy::spread(limit, Duration::from_micros(window_us), at_once).unwrap();
+        let (mut state, mut now_us) = (State::default(), 1_700_000_000_000_000);
+        let mut admitted: Vec<(u64, u64)> = Vec::new();
+        for (pause_us, cost) in steps {
+            now_us += pause_us;
+            let cost = cost.min(limit);
+            let report = ask(&mut state, &policy, cost, Wait::AtMost(0), now_us);
+            if report.wait_us == 0 {
+                admitted.push((now_us, cost));
+                continue;
+            }
+            let at = |at_us: u64| ask(&mut state.clone(), &policy, cost, Wait::AtMost(0), at_us).wait_us;
+            prop_assert_eq!(at(now_us + report.wait_us), 0, "still refused after its own retry_after");
+            prop_assert!(at(now_us + report.wait_us - 1) > 0, "a microsecond early is early");
+        }
+        for (index, (from_us, first)) in admitted.iter().enumerate() {
+            let within = |span_us: u64| {
+                let later = admitted[index + 1..].iter().take_while(move |(at_us, _)| at_us - from_us < span_us);
+                later.map(|(_, cost)| cost).sum::<u64>()
+            };
+            prop_assert!(first + within(window_us) <= limit);
+            prop_assert!(within(policy.pace_us()) == 0 || first + within(policy.pace_us()) <= at_once);
+        }
+    }
+}
+
 /// The story of the first limiter: refills were floored and the time moved on, so small steps never earned a token.
 #[test]
 fn no_fraction_of_a_token_is_lost_between_calls() {
@@ -213,6 +271,7 @@ fn bad_policies_are_refused_with_a_reason() {
     assert!(error(Policy::new(Algorithm::Gcra, u64::MAX, second)).starts_with("limit may be at most"));
     assert!(error(Policy::new(Algorithm::Gcra, 1, Duration::MAX)).starts_with("window in microseconds may be at most"));
     assert!(error(Policy::new(Algorithm::SlidingLog, 200_000, second)).contains("sliding log"));
+    assert_eq!(error(Policy::spread(10, second, 11)), "calls at once may be at most 10");
     assert!(error(Policy::new(Algorithm::Gcra, 1, second).unwrap().burst(0)).contains("burst must be at least 1"));
     assert!(error(Policy::new(Algorithm::FixedWindow, 1, second).unwrap().burst(2)).contains("has no burst"));
     let year = Duration::from_secs(366 * 86_400);

@@ -1,9 +1,9 @@
--- Rules: sliding_log.rs.  Policy: {limit, window_us}.
+-- Rules: sliding_log.rs.  Policy: {limit, window_us, at_once (0 = not spread)}.
 -- Key: sorted set, time of a call -> member `sum cost ahead_us`. `sum` counts all costs up to and with this entry: it
 -- makes members unique, keeps calls of one microsecond in order (16 digits), and tells the cost of a whole range from
 -- its two ends.
--- State: the newest entry; `start` and `oldest`, a window's start and the first entry after it, read once per script;
--- `unwritten`, the newest entry while only this script knows it. Charges of one moment become one entry, as in the rules.
+-- State: the newest entry; `first`, the first entry after a time, each read once per script; `unwritten`, the newest entry
+-- while only this script knows it. Charges of one moment become one entry, as in the rules.
 local function sliding_log()
   local rules = {}
 
@@ -24,22 +24,24 @@ local function sliding_log()
     s.unwritten = nil
   end
 
-  -- The sum before the oldest entry that is still in the window seen from `at`. Charges come after it and keep it true.
-  local function sum_before(s, p, at)
-    local start = at - p[2]
-    if s.start ~= start then
+  -- The sum before the first entry after `start`. Charges come after it and keep it true.
+  local function sum_before(s, start)
+    local first = s.first[start]
+    if not first then
       write(s)
       local entry = redis.call('ZRANGEBYSCORE', s.key, '(' .. int(start), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if not entry[1] then return s.newest.sum end
-      s.start, s.oldest = start, parse(entry)
+      first = parse(entry)
+      s.first[start] = first
     end
-    return s.oldest.sum - s.oldest.cost
+    return first.sum - first.cost
   end
 
   -- Drops what left the window, once per script. Before the first entry since the log was empty there is nothing.
   local function trim(s, p)
     local start = NOW - p[2]
-    if s.trimmed and s.trimmed >= start or s.start == start and s.oldest.sum == s.oldest.cost then return end
+    local first = s.first[start]
+    if s.trimmed and s.trimmed >= start or first and first.sum == first.cost then return end
     redis.call('ZREMRANGEBYSCORE', s.key, '-inf', int(start))
     s.trimmed = start
   end
@@ -54,12 +56,29 @@ local function sliding_log()
 
   local function newest_at(s) return s.newest and s.newest.at or 0 end
 
-  local function used_at(s, p, at)
-    if not s.newest then return 0 end
-    return s.newest.sum - sum_before(s, p, at)
+  -- How long those that go at once hold up the next: policy.rs.
+  local function pace_us(p) return math.floor(3 * p[2] / (4 * math.floor(p[1] / p[3]))) end
+
+  -- The earliest time at which no more than `most` fall into `span`.
+  local function within(s, most, span, cost)
+    local at = math.max(newest_at(s), NOW)
+    if not s.newest or s.newest.at <= at - span then return at end
+    local before = sum_before(s, at - span)
+    if s.newest.sum - before + cost <= most then return at end
+    -- The entry whose end makes room: the first with a sum of at least `wanted`. Sums grow with the rank.
+    local wanted = s.newest.sum - most + cost
+    local first = s.first[at - span]
+    if first.sum >= wanted then return first.at + span end
+    write(s)
+    local low, high = 0, redis.call('ZCARD', s.key) - 1
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if entry_at(s.key, middle).sum >= wanted then high = middle else low = middle + 1 end
+    end
+    return entry_at(s.key, low).at + span
   end
 
-  function rules.load(key) return {key = key, newest = entry_at(key, -1)} end
+  function rules.load(key) return {key = key, newest = entry_at(key, -1), first = {}} end
 
   function rules.save(key, s, ttl)
     write(s)
@@ -68,25 +87,17 @@ local function sliding_log()
 
   function rules.earliest(s, p, cost)
     settle(s, p)
-    local at = math.max(newest_at(s), NOW)
-    local used = used_at(s, p, at)
-    if used + cost <= p[1] then return at end
-    -- The entry whose end makes room: the first with a sum of at least `wanted`. Sums grow with the rank.
-    local wanted = s.newest.sum - p[1] + cost
-    if s.oldest.sum >= wanted then return s.oldest.at + p[2] end
-    write(s)
-    local low, high = 0, redis.call('ZCARD', s.key) - 1
-    while low < high do
-      local middle = math.floor((low + high) / 2)
-      if entry_at(s.key, middle).sum >= wanted then high = middle else low = middle + 1 end
-    end
-    return entry_at(s.key, low).at + p[2]
+    local at = within(s, p[1], p[2], cost)
+    if p[3] == 0 then return at end
+    return math.max(at, within(s, math.max(p[3], cost), pace_us(p), cost))
   end
 
   function rules.charge(s, p, cost, slot)
     settle(s, p)
-    if s.is_dead then redis.call('DEL', s.key) end
-    s.is_dead = false
+    if s.is_dead then
+      redis.call('DEL', s.key)
+      s.is_dead, s.first = false, {}
+    end
     if s.newest then trim(s, p) end
     local last, ahead = s.unwritten, math.max(slot - NOW, 0)
     if last and last.at == slot and last.ahead == ahead then
@@ -95,14 +106,18 @@ local function sliding_log()
     end
     write(s)
     local newest = {at = slot, cost = cost, sum = (s.newest and s.newest.sum or 0) + cost, ahead = ahead}
-    if not s.newest then s.start, s.oldest = NOW - p[2], newest end
+    local function is_first(start)
+      if not s.newest or s.newest.at <= start then s.first[start] = newest end
+    end
+    is_first(NOW - p[2])
+    if p[3] > 0 then is_first(NOW - pace_us(p)) end
     s.newest, s.unwritten = newest, newest
   end
 
   function rules.remaining(s, p)
     settle(s, p)
     if newest_at(s) > NOW then return 0 end
-    return math.max(p[1] - used_at(s, p, NOW), 0)
+    return math.max(p[1] - (s.newest and s.newest.sum - sum_before(s, NOW - p[2]) or 0), 0)
   end
 
   function rules.reset_after(s, p)
@@ -115,7 +130,7 @@ local function sliding_log()
     settle(s, p)
     write(s)
     if s.newest then trim(s, p) end
-    s.start, s.oldest = nil, nil
+    s.first = {}
     while cost > 0 and s.newest do
       local newest = s.newest
       redis.call('ZREMRANGEBYRANK', s.key, -1, -1)

@@ -22,18 +22,7 @@ struct Entry {
 impl Rules for SlidingLog {
     fn earliest(&mut self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         self.settle(policy, now_us);
-        let at_us = self.newest_us().max(now_us);
-        let mut used = self.used_at(policy, at_us);
-        if used + cost <= policy.limit {
-            return at_us;
-        }
-        for entry in self.live(policy, at_us) {
-            used -= entry.cost;
-            if used + cost <= policy.limit {
-                return entry.frontier.at_us + policy.window_us;
-            }
-        }
-        at_us
+        self.within_window(policy, cost, now_us).max(self.within_pace(policy, cost))
     }
 
     fn charge(&mut self, policy: &Policy, cost: u64, slot_us: u64, now_us: u64) {
@@ -94,6 +83,35 @@ impl SlidingLog {
             self.total -= oldest.cost;
             self.entries.pop_front();
         }
+    }
+
+    fn within_window(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+        let at_us = self.newest_us().max(now_us);
+        let mut used = self.used_at(policy, at_us);
+        if used + cost <= policy.limit {
+            return at_us;
+        }
+        for entry in self.live(policy, at_us) {
+            used -= entry.cost;
+            if used + cost <= policy.limit {
+                return entry.frontier.at_us + policy.window_us;
+            }
+        }
+        at_us
+    }
+
+    /// The same for the newest alone: as many as may go at once, within their pace. What costs more than that goes alone.
+    fn within_pace(&self, policy: &Policy, cost: u64) -> u64 {
+        let (most, pace_us) = (policy.at_once.max(cost), policy.pace_us());
+        if pace_us == 0 {
+            return 0;
+        }
+        let mut newer = 0;
+        let full = self.entries.iter().rev().find(|entry| {
+            newer += entry.cost;
+            newer + cost > most
+        });
+        full.map_or(0, |entry| entry.frontier.at_us + pace_us)
     }
 
     fn newest_us(&self) -> u64 {
