@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use gate::{
-    Key, breaker,
-    gate::Policy,
-    limiter::{self, Algorithm},
-    semaphore,
-};
+use gate::{Key, breaker, gate::Policy, limiter, semaphore};
 
 use crate::error::Error;
 
 /// A caller that dies gives its place back after this long; a living one renews it.
 const PERMIT_LEASE: Duration = Duration::from_secs(10);
+
+/// A second as a receiver may see it: calls that left a second apart arrive a few milliseconds more or less.
+const SECOND: Duration = Duration::from_millis(1005);
+/// What part of a rate may go at once. What is more is spread over the second.
+const AT_ONCE: u32 = 100;
 
 /// How long a delivery waits for Redis at least: nobody waits for the answer, and deciding alone costs exactness.
 pub const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ pub struct Guarded {
 impl Guarded {
     /// The tenant is in the key, so equal ids of two tenants share nothing.
     pub fn new(tenant: &str, subscription: &str, rate_limit: u32, max_concurrency: u32) -> Result<Self, Error> {
-        let rate = limiter::Policy::new(Algorithm::SlidingLog, rate_limit.into(), Duration::from_secs(1))?;
+        let rate = limiter::Policy::spread(rate_limit.into(), SECOND, (rate_limit / AT_ONCE).max(1).into())?;
         let policy = Policy::default()
             .rate(rate)
             .circuit(breaker::Policy::default())

@@ -13,7 +13,7 @@ use platform::{
     shutdown::TASK_PANICS,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Inner, Job,
@@ -131,6 +131,7 @@ impl Inner {
     async fn deliver(&self, key: &LaneKey, job: &Job) -> Record {
         let delivery = &job.delivery;
         let mut next_place = FIRST_WAIT.mul_f64(0.5 + jitter());
+        let mut head = None;
         loop {
             let Some(endpoint) = self.deps.catalog.endpoint(&delivery.tenant, &delivery.subscription) else {
                 return self.without_endpoint(delivery);
@@ -149,6 +150,7 @@ impl Inner {
             let turn = self.deps.client.turn(&endpoint.target).await;
             match self.enter(&endpoint).await {
                 Entry::Pass(pass) => {
+                    drop(head);
                     let (record, report) = self.attempt(&endpoint, job).await;
                     turn.answered();
                     pass.exit(report).await;
@@ -170,6 +172,15 @@ impl Inner {
                     if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
                         let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
                         return deferred(delivery, slot, Some(reason(refused)));
+                    }
+                    if refused.by == By::Rate && head.is_none() {
+                        let line = self.lanes.head(key);
+                        head = Arc::clone(&line).try_lock_owned().ok();
+                        if head.is_none() {
+                            let mine = timeout_at(job.claimed_at + self.deps.lease.length / 2, line.lock_owned());
+                            head = self.tasks.stopping().run_until_cancelled(mine).await.and_then(Result::ok);
+                            continue;
+                        }
                     }
                     tokio::time::sleep(wait).await;
                 }

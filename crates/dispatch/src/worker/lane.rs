@@ -15,7 +15,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify},
+    time::Instant,
+};
 
 use super::Job;
 use crate::metrics as names;
@@ -70,6 +73,8 @@ struct Lane {
     counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
+    /// Held by the one that waits for the rate.
+    head: Arc<AsyncMutex<()>>,
 }
 
 pub(super) struct Lanes {
@@ -119,6 +124,12 @@ impl Lanes {
     /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
     pub(super) fn slot(&self, key: &LaneKey, shape: Shape, now: Instant, wait: Duration) -> Duration {
         self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now)).slot(shape, now, wait)
+    }
+
+    /// Where those of a lane stand that its rate refused: the first of them waits for its time and asks again, the others
+    /// for it. A rate lets few go at once, so that all of them asking would be refused but for one or two.
+    pub(super) fn head(&self, key: &LaneKey) -> Arc<AsyncMutex<()>> {
+        self.lanes.lock().get(key).map(|lane| Arc::clone(&lane.head)).unwrap_or_default()
     }
 
     /// A runner's call is over; its outcome is yet to be written.
@@ -184,6 +195,7 @@ impl Lane {
             done: 0,
             counted_from: now,
             writing: 0,
+            head: Arc::default(),
         }
     }
 
