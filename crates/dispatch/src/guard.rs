@@ -11,9 +11,6 @@ const PERMIT_LEASE: Duration = Duration::from_secs(10);
 
 /// A second as a receiver may see it: calls that left a second apart arrive a few milliseconds more or less.
 const SECOND: Duration = Duration::from_millis(1005);
-/// What part of a rate may go at once. What is more is spread over the second.
-const AT_ONCE: u32 = 100;
-
 /// How long a delivery waits for Redis at least: nobody waits for the answer, and deciding alone costs exactness.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -28,11 +25,16 @@ pub struct Guarded {
 impl Guarded {
     /// The tenant is in the key, so equal ids of two tenants share nothing.
     pub fn new(tenant: &str, subscription: &str, rate_limit: u32, max_concurrency: u32) -> Result<Self, Error> {
-        let rate = limiter::Policy::spread(rate_limit.into(), SECOND, (rate_limit / AT_ONCE).max(1).into())?;
+        let rate = limiter::Policy::spread(rate_limit.into(), SECOND, at_once(rate_limit) as u64)?;
         let policy = Policy::default()
             .rate(rate)
             .circuit(breaker::Policy::default())
             .concurrency(semaphore::Policy::new(max_concurrency, PERMIT_LEASE)?);
         Ok(Guarded { key: Key::new(format!("{tenant}/{subscription}"))?, policy, rate })
     }
+}
+
+/// How many of a rate may go at once; the rest of it is spread over the second.
+pub fn at_once(rate_limit: u32) -> usize {
+    (rate_limit as usize / 100).max(1)
 }

@@ -173,12 +173,15 @@ impl Inner {
                         let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
                         return deferred(delivery, slot, Some(reason(refused)));
                     }
-                    if refused.by == By::Rate && head.is_none() {
-                        let line = self.lanes.head(key);
-                        head = Arc::clone(&line).try_lock_owned().ok();
+                    if refused.by == By::Rate
+                        && head.is_none()
+                        && let Some(heads) = self.lanes.heads(key)
+                    {
+                        head = Arc::clone(&heads).try_acquire_owned().ok();
                         if head.is_none() {
-                            let mine = timeout_at(job.claimed_at + self.deps.lease.length / 2, line.lock_owned());
-                            head = self.tasks.stopping().run_until_cancelled(mine).await.and_then(Result::ok);
+                            let mine = timeout_at(job.claimed_at + self.deps.lease.length / 2, heads.acquire_owned());
+                            let mine = self.tasks.stopping().run_until_cancelled(mine).await;
+                            head = mine.and_then(Result::ok).and_then(Result::ok);
                             continue;
                         }
                     }

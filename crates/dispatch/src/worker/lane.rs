@@ -16,12 +16,12 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Mutex as AsyncMutex, Notify},
+    sync::{Notify, Semaphore},
     time::Instant,
 };
 
 use super::Job;
-use crate::metrics as names;
+use crate::{guard::at_once, metrics as names};
 
 /// The longest queue of one lane.
 const LONGEST: usize = 256;
@@ -73,8 +73,8 @@ struct Lane {
     counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
-    /// Held by the one that waits for the rate.
-    head: Arc<AsyncMutex<()>>,
+    /// For those that wait for the rate.
+    heads: Arc<Semaphore>,
 }
 
 pub(super) struct Lanes {
@@ -104,7 +104,7 @@ impl Lanes {
 
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
         let mut lanes = self.lanes.lock();
-        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
+        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now, shape.per_second));
         if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
             self.count(1, 1);
@@ -123,13 +123,13 @@ impl Lanes {
 
     /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
     pub(super) fn slot(&self, key: &LaneKey, shape: Shape, now: Instant, wait: Duration) -> Duration {
-        self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now)).slot(shape, now, wait)
+        self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now, shape.per_second)).slot(shape, now, wait)
     }
 
-    /// Where those of a lane stand that its rate refused: the first of them waits for its time and asks again, the others
-    /// for it. A rate lets few go at once, so that all of them asking would be refused but for one or two.
-    pub(super) fn head(&self, key: &LaneKey) -> Arc<AsyncMutex<()>> {
-        self.lanes.lock().get(key).map(|lane| Arc::clone(&lane.head)).unwrap_or_default()
+    /// Where those of a lane stand that its rate refused: as many as may go at once wait for their time and ask again, the
+    /// others for them. If all of them asked, all but those would be refused again.
+    pub(super) fn heads(&self, key: &LaneKey) -> Option<Arc<Semaphore>> {
+        self.lanes.lock().get(key).map(|lane| Arc::clone(&lane.heads))
     }
 
     /// A runner's call is over; its outcome is yet to be written.
@@ -186,7 +186,7 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 }
 
 impl Lane {
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, per_second: u32) -> Self {
         Lane {
             queue: VecDeque::new(),
             running: 0,
@@ -195,7 +195,7 @@ impl Lane {
             done: 0,
             counted_from: now,
             writing: 0,
-            head: Arc::default(),
+            heads: Arc::new(Semaphore::new(at_once(per_second))),
         }
     }
 
