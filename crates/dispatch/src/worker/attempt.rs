@@ -13,7 +13,10 @@ use platform::{
     shutdown::TASK_PANICS,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     Inner, Job,
@@ -173,22 +176,21 @@ impl Inner {
                         let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
                         return deferred(delivery, slot, Some(reason(refused)));
                     }
-                    if refused.by == By::Rate
-                        && head.is_none()
-                        && let Some(heads) = self.lanes.heads(key)
-                    {
-                        head = Arc::clone(&heads).try_acquire_owned().ok();
-                        if head.is_none() {
-                            let mine = timeout_at(job.claimed_at + self.deps.lease.length / 2, heads.acquire_owned());
-                            let mine = self.tasks.stopping().run_until_cancelled(mine).await;
-                            head = mine.and_then(Result::ok).and_then(Result::ok);
-                            continue;
-                        }
+                    let due = Instant::now() + wait;
+                    if refused.by == By::Rate && head.is_none() {
+                        head = self.stand_in_line(key, job, shape(&endpoint)).await;
                     }
-                    tokio::time::sleep(wait).await;
+                    tokio::time::sleep_until(due).await;
                 }
             }
         }
+    }
+
+    /// Waits until it is one of those that may ask for a slot of the rate; not past half of the lease, nor while stopping.
+    async fn stand_in_line(&self, key: &LaneKey, job: &Job, shape: Shape) -> Option<OwnedSemaphorePermit> {
+        let first = self.lanes.heads(key, shape).acquire_owned();
+        let first = timeout_at(job.claimed_at + self.deps.lease.length / 2, first);
+        self.tasks.stopping().run_until_cancelled(first).await?.ok()?.ok()
     }
 
     /// Redis serves so many questions at a time best; thousands at once would only miss its deadline.

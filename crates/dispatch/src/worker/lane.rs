@@ -73,8 +73,8 @@ struct Lane {
     counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
-    /// For those that wait for the rate.
-    heads: Arc<Semaphore>,
+    /// For those that wait for the rate, once there are any.
+    heads: Option<Arc<Semaphore>>,
 }
 
 pub(super) struct Lanes {
@@ -104,7 +104,7 @@ impl Lanes {
 
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
         let mut lanes = self.lanes.lock();
-        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now, shape.per_second));
+        let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
         if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
             self.count(1, 1);
@@ -123,13 +123,15 @@ impl Lanes {
 
     /// A due time for a delivery that goes back, at least `wait` from now and behind those that went before it.
     pub(super) fn slot(&self, key: &LaneKey, shape: Shape, now: Instant, wait: Duration) -> Duration {
-        self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now, shape.per_second)).slot(shape, now, wait)
+        self.lanes.lock().entry(key.clone()).or_insert_with(|| Lane::new(now)).slot(shape, now, wait)
     }
 
     /// Where those of a lane stand that its rate refused: as many as may go at once wait for their time and ask again, the
     /// others for them. If all of them asked, all but those would be refused again.
-    pub(super) fn heads(&self, key: &LaneKey) -> Option<Arc<Semaphore>> {
-        self.lanes.lock().get(key).map(|lane| Arc::clone(&lane.heads))
+    pub(super) fn heads(&self, key: &LaneKey, shape: Shape) -> Arc<Semaphore> {
+        let heads = || Arc::new(Semaphore::new(at_once(shape.per_second)));
+        let mut lanes = self.lanes.lock();
+        lanes.get_mut(key).map_or_else(heads, |lane| Arc::clone(lane.heads.get_or_insert_with(heads)))
     }
 
     /// A runner's call is over; its outcome is yet to be written.
@@ -186,7 +188,7 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 }
 
 impl Lane {
-    fn new(now: Instant, per_second: u32) -> Self {
+    fn new(now: Instant) -> Self {
         Lane {
             queue: VecDeque::new(),
             running: 0,
@@ -195,7 +197,7 @@ impl Lane {
             done: 0,
             counted_from: now,
             writing: 0,
-            heads: Arc::new(Semaphore::new(at_once(per_second))),
+            heads: None,
         }
     }
 
