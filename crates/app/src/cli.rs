@@ -208,6 +208,9 @@ pub(crate) struct BenchDispatch {
     /// Up to how many workers
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub workers: u32,
+    /// How often each fleet runs, in turns; the best run of each counts. On SQLite everything runs once
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
 }
 
 #[derive(Subcommand)]
