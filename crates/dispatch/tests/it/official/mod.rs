@@ -3,7 +3,7 @@
 //! What cannot be had is an `Unavailable` that says why.
 
 use std::{
-    fs,
+    env, fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -16,6 +16,10 @@ const JAVASCRIPT_VERSION: &str = "1.1.1";
 const PYTHON: &str = "the official Standard Webhooks library for Python";
 const JAVASCRIPT: &str = "the official Standard Webhooks library for JavaScript";
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/official");
+
+/// Node trusts the authorities that it was built with; the machine's own may be more, as behind a company's proxy.
+const MORE_AUTHORITIES: &str = "NODE_EXTRA_CA_CERTS";
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A program that reads calls as JSON and answers with a verdict each.
 pub(crate) struct Library {
@@ -46,6 +50,9 @@ pub(crate) fn javascript() -> Result<Library, Unavailable> {
             "--fetch-retry-mintimeout=1000",
         ]);
         npm.arg("--prefix").arg(folder).arg(format!("standardwebhooks@{JAVASCRIPT_VERSION}"));
+        #[expect(clippy::disallowed_methods, reason = "whoever runs the tests may name authorities of their own")]
+        let named = env::var_os(MORE_AUTHORITIES);
+        npm.env(MORE_AUTHORITIES, named.unwrap_or_else(|| AUTHORITIES.into()));
         fetch::run(&mut npm, "npm")
     });
     let folder = found.map_err(|reason| Unavailable::program(JAVASCRIPT, reason))?;
