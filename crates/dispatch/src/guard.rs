@@ -11,6 +11,7 @@ const PERMIT_LEASE: Duration = Duration::from_secs(10);
 
 /// A second as a receiver may see it: calls that left a second apart arrive a few milliseconds more or less.
 const SECOND: Duration = Duration::from_millis(1005);
+
 /// How long a delivery waits for Redis at least: nobody waits for the answer, and deciding alone costs exactness.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
