@@ -10,7 +10,11 @@ use crate::error::Error;
 const PERMIT_LEASE: Duration = Duration::from_secs(10);
 
 /// A second as a receiver may see it: calls that left a second apart arrive a few milliseconds more or less.
-const SECOND: Duration = Duration::from_millis(1005);
+const SECOND: Duration = Duration::from_millis(1008);
+
+/// A slot of the rate this near is taken at once and waited for, so that being late to ask costs nothing. Not longer: a call
+/// that waits for its slot holds one of the places.
+const AHEAD: Duration = Duration::from_millis(20);
 
 /// How long a delivery waits for Redis at least: nobody waits for the answer, and deciding alone costs exactness.
 pub const PATIENCE: Duration = Duration::from_millis(500);
@@ -29,6 +33,7 @@ impl Guarded {
         let rate = limiter::Policy::spread(rate_limit.into(), SECOND, at_once(rate_limit) as u64)?;
         let policy = Policy::default()
             .rate(rate)
+            .ahead(AHEAD)
             .circuit(breaker::Policy::default())
             .concurrency(semaphore::Policy::new(max_concurrency, PERMIT_LEASE)?);
         Ok(Guarded { key: Key::new(format!("{tenant}/{subscription}"))?, policy, rate })

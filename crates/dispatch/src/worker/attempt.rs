@@ -150,10 +150,16 @@ impl Inner {
                 return deferred(delivery, Duration::ZERO, None);
             }
             // Before the pass: what the gate lets go must not wait, or the receiver sees it in one heap.
-            let turn = self.deps.client.turn(&endpoint.target).await;
+            let mut turn = self.deps.client.turn(&endpoint.target).await;
             match self.enter(&endpoint).await {
                 Entry::Pass(pass) => {
                     drop(head);
+                    if !pass.delay().is_zero() {
+                        // Others need not wait with it.
+                        drop(turn);
+                        tokio::time::sleep(pass.delay()).await;
+                        turn = self.deps.client.turn(&endpoint.target).await;
+                    }
                     let (record, report) = self.attempt(&endpoint, job).await;
                     turn.answered();
                     pass.exit(report).await;

@@ -1,7 +1,7 @@
 -- May a call to this target go ahead? Rate, circuit and concurrency agree, or nothing is charged.
 -- Rules: breaker/circuit.rs, limiter/rules, semaphore/permits.rs.
 -- KEYS     the circuit, the limit, the permits: of one target, so of one slot
--- ARGV     holder; circuit policy ('' = no breaker); permits (0 = no semaphore), lease_us;
+-- ARGV     holder; circuit policy ('' = no breaker); permits (0 = no semaphore), lease_us; ahead_us;
 --          one limit's arguments as in limiter/rules/decide.lua (algorithm 0 = no limit)
 -- Reply    {1, circuit..4, rate..4} pass; circuit: what circuit_check returns, of a probe {2, generation, 0, 0}
 --          {0, 1, rate..4} refused by rate | {0, 2, circuit..} by circuit | {0, 3, retry_after_us} by concurrency
@@ -20,12 +20,12 @@ end
 local function operation(k, a)
   local circuit_key, rate_key, permits_key = KEYS[k], k + 1, KEYS[k + 2]
   local holder, permits = ARGV[a], tonumber(ARGV[a + 2])
-  local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 5] ~= '0'
+  local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 6] ~= '0'
 
   local limits, slot, waits_for
   if has_rate then
-    limits, slot, waits_for = earliest_of(rate_key, a + 4, 1)
-    if slot > NOW then
+    limits, slot, waits_for = earliest_of(rate_key, a + 5, 1)
+    if slot - NOW > tonumber(ARGV[a + 4]) then
       local refused = report(limits, slot, waits_for)
       return {0, 1, refused[1], refused[2], refused[3], refused[4]}
     end

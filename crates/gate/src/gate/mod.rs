@@ -31,7 +31,7 @@ use self::pass::{Duties, Parts};
 use self::redis::{RedisGate, Reply};
 use crate::breaker::{self, Admission, Breaker, Check, Own};
 use crate::fallback::Fallback;
-use crate::limiter::{Ask, Asked, Decision, Limiter};
+use crate::limiter::{Ask, Asked, Decision, Limiter, Ruling};
 use crate::semaphore::{self, Acquired, Semaphore};
 use crate::tasks::Tasks;
 use crate::{Backend, Clock, Holder, Key};
@@ -160,7 +160,7 @@ impl Gate {
             return self.enter_alone(&question, true);
         }
         if let Some(ask) = &question.rate
-            && let Some(refusal) = self.inner.limiter.refuse_early(ask)
+            && let Some(refusal) = self.inner.limiter.refuse_early(ask, policy.ahead_us)
         {
             return refused_by_rate(&refusal);
         }
@@ -170,7 +170,8 @@ impl Gate {
             None => None,
         };
         let asked_us = self.inner.clock.now_us();
-        let asked = match question.rate.as_ref().map(|ask| self.inner.limiter.asked(ask)).transpose() {
+        let asked = question.rate.as_ref().map(|ask| self.inner.limiter.asked(ask, policy.ahead_us));
+        let asked = match asked.transpose() {
             Ok(asked) => asked,
             Err(spent) => {
                 question.give_back_own(own);
@@ -245,7 +246,8 @@ impl Gate {
         match reply {
             Reply::Rate(report) => {
                 note_rate(&report, false);
-                refused(By::Rate, Some(Duration::from_micros(report.wait_us)), false)
+                let wait_us = report.wait_us.saturating_sub(policy.ahead_us);
+                refused(By::Rate, Some(Duration::from_micros(wait_us)), false)
             }
             Reply::Circuit(check) => {
                 if let Some(breaker) = breaker {
@@ -271,11 +273,11 @@ impl Gate {
                 {
                     parts.permit = Some(permit);
                 }
-                let decision = report.zip(policy.rate.as_ref()).map(|(report, rate)| {
+                let ruling = report.zip(policy.rate.as_ref()).map(|(report, rate)| {
                     note_rate(&report, true);
-                    Decision::from_report(&report, rate, false)
+                    Ruling::new(&report, rate, policy.ahead_us, false)
                 });
-                Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, decision, false))
+                Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, ruling, false))
             }
         }
     }
@@ -287,7 +289,7 @@ impl Gate {
         let mut parts = Parts::default();
         // Asked in the order of the script, so that both name the same part.
         if let Some(ask) = rate {
-            let peek = self.inner.limiter.peek_without_redis(ask, degraded);
+            let peek = self.inner.limiter.peek_without_redis(ask, policy.ahead_us, degraded).decision;
             if !peek.is_allowed() {
                 return refused_by_rate(&peek);
             }
@@ -307,14 +309,14 @@ impl Gate {
                 }
             }
         }
-        let decision = rate.as_ref().map(|ask| self.inner.limiter.check_without_redis(ask, degraded));
-        if let Some(decision) = &decision
+        let ruling = rate.as_ref().map(|ask| self.inner.limiter.check_without_redis(ask, policy.ahead_us, degraded));
+        if let Some(Ruling { decision, .. }) = &ruling
             && !decision.is_allowed()
         {
             self.give_back(question, parts);
             return refused_by_rate(decision);
         }
-        Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, decision, degraded))
+        Entry::Pass(Pass::new(self.clone(), (*target).clone(), (*policy).clone(), parts, ruling, degraded))
     }
 
     /// Undoes what this process gave, at once and without Redis.

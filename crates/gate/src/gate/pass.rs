@@ -8,7 +8,8 @@ use tokio::runtime::Handle;
 use super::{Gate, Policy};
 use crate::Key;
 use crate::breaker::{self, Outcome, Tickets};
-use crate::limiter::Decision;
+use crate::clock::micros;
+use crate::limiter::{Decision, Ruling};
 use crate::semaphore::Permit;
 
 /// The call may go ahead. Hand it back with [`Pass::exit`]; dropping it counts as ignored and frees its permit.
@@ -19,6 +20,7 @@ pub struct Pass {
     policy: Policy,
     parts: Option<Parts>,
     started_us: u64,
+    delay: Duration,
     rate: Option<Decision>,
     degraded: bool,
 }
@@ -42,11 +44,13 @@ impl Pass {
         target: Key,
         policy: Policy,
         parts: Parts,
-        rate: Option<Decision>,
+        rate: Option<Ruling>,
         degraded: bool,
     ) -> Pass {
-        let started_us = gate.now_us();
-        Pass { gate, target, policy, parts: Some(parts), started_us, rate, degraded }
+        let delay = rate.map_or(Duration::ZERO, |rate| rate.delay);
+        let started_us = gate.now_us() + micros(delay);
+        let rate = rate.map(|rate| rate.decision);
+        Pass { gate, target, policy, parts: Some(parts), started_us, delay, rate, degraded }
     }
 
     pub(super) fn gate(&self) -> &Gate {
@@ -59,6 +63,11 @@ impl Pass {
 
     pub fn target(&self) -> &Key {
         &self.target
+    }
+
+    /// The call's slot of the rate begins after this long; zero, unless the policy looks [ahead](Policy::ahead).
+    pub fn delay(&self) -> Duration {
+        self.delay
     }
 
     /// What the rate limit said, if the policy has one.
@@ -89,7 +98,7 @@ impl Pass {
         }
     }
 
-    /// Reports the call, which took as long as the pass was held, and frees its permit, in one round trip.
+    /// Reports the call, which took from its slot until now, and frees its permit, in one round trip.
     pub async fn exit(self, outcome: Outcome) {
         let held_us = self.gate.now_us().saturating_sub(self.started_us);
         self.exit_with(outcome, Duration::from_micros(held_us)).await;

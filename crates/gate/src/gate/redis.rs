@@ -75,11 +75,12 @@ impl RedisGate {
         rate: Option<&Ask>,
         holder: Holder,
     ) -> Call {
-        let mut args = Vec::with_capacity(9);
+        let mut args = Vec::with_capacity(10);
         args.push(Arg::Text(holder.to_string()));
         args.push(Arg::Text(circuit.unwrap_or_default()));
         args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.limit.into())));
         args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.lease_us)));
+        args.push(Arg::Int(policy.ahead_us));
         match rate {
             Some(ask) => push_args(&mut args, ask.policy(), ask.cost()),
             None => args.extend([0; 5].map(Arg::Int)),

@@ -39,32 +39,35 @@ fn step() -> impl Strategy<Value = (u64, Act)> {
 fn policy() -> impl Strategy<Value = Policy> {
     let algorithms = [limiter::Algorithm::SlidingLog, limiter::Algorithm::Gcra, limiter::Algorithm::TokenBucket];
     let rate = proptest::option::of((proptest::sample::select(algorithms.to_vec()), 3..12_u64));
-    (rate, proptest::option::of(1..4_u32), proptest::option::of(1..4_u32)).prop_map(|(rate, failures, permits)| {
-        let mut policy = Policy::default();
-        if let Some((algorithm, limit)) = rate {
-            policy = policy.rate(limiter::Policy::new(algorithm, limit, Duration::from_millis(100)).unwrap());
-        }
-        if let Some(failures) = failures {
-            let millis = Duration::from_millis;
-            let settings = breaker::Settings {
-                failures,
-                min_calls: 3,
-                window: millis(500),
-                gather: Duration::ZERO,
-                open: millis(40),
-                open_cap: millis(200),
-                probe_lease: millis(60),
-                longest_call: millis(60),
-                refresh: Duration::ZERO,
-                ..breaker::Settings::default()
-            };
-            policy = policy.circuit(breaker::Policy::new(&settings).unwrap());
-        }
-        if let Some(permits) = permits {
-            policy = policy.concurrency(semaphore::Policy::new(permits, Duration::from_millis(80)).unwrap());
-        }
-        policy
-    })
+    let ahead_ms = prop_oneof![Just(0_u64), 1..60_u64];
+    (rate, proptest::option::of(1..4_u32), proptest::option::of(1..4_u32), ahead_ms).prop_map(
+        |(rate, failures, permits, ahead_ms)| {
+            let mut policy = Policy::default().ahead(Duration::from_millis(ahead_ms));
+            if let Some((algorithm, limit)) = rate {
+                policy = policy.rate(limiter::Policy::new(algorithm, limit, Duration::from_millis(100)).unwrap());
+            }
+            if let Some(failures) = failures {
+                let millis = Duration::from_millis;
+                let settings = breaker::Settings {
+                    failures,
+                    min_calls: 3,
+                    window: millis(500),
+                    gather: Duration::ZERO,
+                    open: millis(40),
+                    open_cap: millis(200),
+                    probe_lease: millis(60),
+                    longest_call: millis(60),
+                    refresh: Duration::ZERO,
+                    ..breaker::Settings::default()
+                };
+                policy = policy.circuit(breaker::Policy::new(&settings).unwrap());
+            }
+            if let Some(permits) = permits {
+                policy = policy.concurrency(semaphore::Policy::new(permits, Duration::from_millis(80)).unwrap());
+            }
+            policy
+        },
+    )
 }
 
 /// One side of the comparison: a gate and the passes that are out.
@@ -76,7 +79,7 @@ struct Side {
 /// What both sides must agree on.
 #[derive(Debug, PartialEq)]
 enum Seen {
-    Pass { is_probe: bool, remaining: Option<u64> },
+    Pass { is_probe: bool, remaining: Option<u64>, delay: Duration },
     Refused(Refused),
 }
 
@@ -113,7 +116,7 @@ impl Side {
         match entry {
             Entry::Pass(pass) => {
                 let remaining = pass.rate().map(|rate| rate.remaining);
-                let seen = Seen::Pass { is_probe: pass.is_probe(), remaining };
+                let seen = Seen::Pass { is_probe: pass.is_probe(), remaining, delay: pass.delay() };
                 self.out.push(pass);
                 seen
             }

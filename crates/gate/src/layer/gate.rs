@@ -86,7 +86,12 @@ where
 
     async fn enter(&self, key: Key) -> Result<Pass, Refused> {
         match self.gate.enter(&key, &self.policy, NonZeroU64::MIN).await {
-            Entry::Pass(pass) => Ok(pass),
+            Entry::Pass(pass) => {
+                if !pass.delay().is_zero() {
+                    tokio::time::sleep(pass.delay()).await;
+                }
+                Ok(pass)
+            }
             Entry::Refused(refused) => Err(refused.into()),
         }
     }

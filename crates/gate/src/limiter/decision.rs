@@ -48,6 +48,22 @@ pub enum Slot {
     Never,
 }
 
+/// What the gate hears of a rate: the decision, and how long a call that is let in waits for its slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Ruling {
+    pub(crate) decision: Decision,
+    pub(crate) delay: Duration,
+}
+
+impl Ruling {
+    /// A slot that is at most `ahead_us` away is good; one that is farther is to be asked for when it is that near.
+    pub(crate) fn new(report: &Report, policy: &Policy, ahead_us: u64, degraded: bool) -> Ruling {
+        let wait_us = report.wait_us.saturating_sub(ahead_us);
+        let delay = if wait_us == 0 { Duration::from_micros(report.wait_us) } else { Duration::ZERO };
+        Ruling { decision: Decision::from_report(&Report { wait_us, ..*report }, policy, degraded), delay }
+    }
+}
+
 impl Decision {
     #[inline]
     pub fn is_allowed(&self) -> bool {

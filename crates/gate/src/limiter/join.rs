@@ -1,6 +1,8 @@
 //! What the gate needs of a limiter: a refusal that is certain without asking, and to hear what a larger script decided.
 
-use super::decision::Decision;
+use std::time::Duration;
+
+use super::decision::{Decision, Ruling};
 use super::denied::Version;
 use super::rules::decide::{Report, Wait};
 use super::{Ask, Limiter, Limits};
@@ -14,20 +16,21 @@ pub(crate) struct Asked {
 }
 
 impl Limiter {
-    /// The refusal, if it is certain: the cost can never pass, or was refused and its time has not come.
-    pub(crate) fn refuse_early(&self, ask: &Ask) -> Option<Decision> {
+    /// The refusal, if it is certain: the cost can never pass, or was refused and its time is not near.
+    pub(crate) fn refuse_early(&self, ask: &Ask, ahead_us: u64) -> Option<Decision> {
         if ask.cost > ask.policy.capacity() {
             return Some(Decision::never(0, &ask.policy));
         }
         let report = self.shared.as_ref()?.denied.recall(&ask.key, &ask.policy, ask.cost, self.clock.now_us())?;
-        Some(Decision::from_report(&report, &ask.policy, false))
+        let decision = Ruling::new(&report, &ask.policy, ahead_us, false).decision;
+        (!decision.is_allowed()).then_some(decision)
     }
 
     /// Redis is about to be asked. A refusal: this replica's share is spent while traffic returns to Redis.
-    pub(crate) fn asked(&self, ask: &Ask) -> Result<Asked, Decision> {
+    pub(crate) fn asked(&self, ask: &Ask, ahead_us: u64) -> Result<Asked, Decision> {
         let (version, at_us) =
             (self.shared.as_ref().map(|shared| shared.denied.version(&ask.key)), self.clock.now_us());
-        let held = self.hold_share(&Limits(std::slice::from_ref(ask)), Wait::AtMost(0), at_us);
+        let held = self.hold_share(&Limits(std::slice::from_ref(ask)), Wait::AtMost(ahead_us), at_us);
         let is_held = !held?.is_empty();
         Ok(Asked { version, at_us, is_held })
     }
@@ -41,7 +44,8 @@ impl Limiter {
 
     /// Redis decided about this key's rate in a larger script: `report`, and whether it was taken.
     pub(crate) fn note(&self, ask: &Ask, report: &Report, is_taken: bool, asked: Asked) {
-        if report.wait_us > 0
+        if !is_taken
+            && report.wait_us > 0
             && let (Some(shared), Some(version)) = (&self.shared, asked.version)
         {
             shared.denied.remember(&ask.key, &ask.policy, ask.cost, report, (version, asked.at_us));
@@ -50,25 +54,25 @@ impl Limiter {
     }
 
     /// Without Redis.
-    pub(crate) fn check_without_redis(&self, ask: &Ask, degraded: bool) -> Decision {
-        self.decide_without_redis(ask, Wait::AtMost(0), degraded)
+    pub(crate) fn check_without_redis(&self, ask: &Ask, ahead_us: u64, degraded: bool) -> Ruling {
+        self.decide_without_redis(ask, Wait::AtMost(ahead_us), ahead_us, degraded)
     }
 
     /// Without Redis, counting nothing.
-    pub(crate) fn peek_without_redis(&self, ask: &Ask, degraded: bool) -> Decision {
-        self.decide_without_redis(ask, Wait::Peek, degraded)
+    pub(crate) fn peek_without_redis(&self, ask: &Ask, ahead_us: u64, degraded: bool) -> Ruling {
+        self.decide_without_redis(ask, Wait::Peek, ahead_us, degraded)
     }
 
-    fn decide_without_redis(&self, ask: &Ask, wait: Wait, degraded: bool) -> Decision {
+    fn decide_without_redis(&self, ask: &Ask, wait: Wait, ahead_us: u64, degraded: bool) -> Ruling {
         if ask.cost > ask.policy.capacity() {
-            return Decision::never(0, &ask.policy);
+            return Ruling { decision: Decision::never(0, &ask.policy), delay: Duration::ZERO };
         }
         let (limits, now_us) = (Limits(std::slice::from_ref(ask)), self.clock.now_us());
         if degraded {
-            return self.decide_alone(&limits, wait, now_us).into_decision();
+            return self.decide_alone(&limits, wait, now_us).into_ruling(ahead_us);
         }
         let report = self.local.decide(&limits, wait, now_us, |policy| *policy);
-        Decision::from_report(&report, &ask.policy, false)
+        Ruling::new(&report, &ask.policy, ahead_us, false)
     }
 }
 

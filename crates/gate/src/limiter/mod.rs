@@ -24,6 +24,7 @@ mod properties;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub(crate) use self::decision::Ruling;
 pub use self::decision::{Decision, Reservation, Slot, Verdict};
 pub(crate) use self::join::Asked;
 pub use self::memory_only::Memory;
@@ -319,6 +320,13 @@ impl Answer {
         match self {
             Answer::Counted { report, policy, degraded } => Decision::from_report(&report, &policy, degraded),
             Answer::Fixed(decision) => decision,
+        }
+    }
+
+    fn into_ruling(self, ahead_us: u64) -> Ruling {
+        match self {
+            Answer::Counted { report, policy, degraded } => Ruling::new(&report, &policy, ahead_us, degraded),
+            Answer::Fixed(decision) => Ruling { decision, delay: Duration::ZERO },
         }
     }
 

@@ -182,10 +182,10 @@ impl Policy {
         self.at_once < self.limit
     }
 
-    /// How long those that go at once hold up the next: a quarter sooner than the limit needs, so that a call that is late
-    /// costs nothing. Zero where the window alone decides.
+    /// How long those that go at once hold up the next: a tenth sooner than the limit needs, so that what was late is caught
+    /// up with. Zero where the window alone decides.
     pub(super) fn pace_us(&self) -> u64 {
-        if self.is_spread() { 3 * self.window_us / (4 * (self.limit / self.at_once)) } else { 0 }
+        if self.is_spread() { 9 * self.window_us / (10 * (self.limit / self.at_once)) } else { 0 }
     }
 
     /// The kind in the Redis key: each algorithm stores another shape, so each has its own name.

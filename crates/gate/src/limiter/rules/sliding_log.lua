@@ -57,7 +57,7 @@ local function sliding_log()
   local function newest_at(s) return s.newest and s.newest.at or 0 end
 
   -- How long those that go at once hold up the next: policy.rs.
-  local function pace_us(p) return math.floor(3 * p[2] / (4 * math.floor(p[1] / p[3]))) end
+  local function pace_us(p) return math.floor(9 * p[2] / (10 * math.floor(p[1] / p[3]))) end
 
   -- The earliest time at which no more than `most` fall into `span`.
   local function within(s, most, span, cost)

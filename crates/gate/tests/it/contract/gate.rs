@@ -106,6 +106,31 @@ async fn a_refusal_by_rate_holds_no_permit_and_no_probe() {
 }
 
 #[tokio::test]
+async fn a_slot_that_is_near_is_taken_ahead_and_one_that_is_far_is_refused() {
+    each_backend(async |backend, clock| {
+        let gate = Gate::new(&backend);
+        let millis = Duration::from_millis;
+        let policy = Policy::default().rate(rate(2)).ahead(millis(100)).concurrency(permits(9));
+        let target = key("ahead");
+        for _ in 0..2 {
+            assert_eq!(enter(&gate, &target, &policy).await.unwrap().delay(), Duration::ZERO);
+        }
+        for wait in [millis(900), millis(400)] {
+            let refused = enter(&gate, &target, &policy).await.expect_err("the slot is too far");
+            assert_eq!((refused.by, refused.retry_after), (By::Rate, Some(wait)), "until it is near");
+            clock.advance(millis(500));
+        }
+        let [third, fourth] = [enter(&gate, &target, &policy).await, enter(&gate, &target, &policy).await];
+        assert_eq!([third.unwrap().delay(), fourth.unwrap().delay()], [Duration::ZERO; 2]);
+        clock.advance(millis(930));
+        let [ahead, also] = [enter(&gate, &target, &policy).await, enter(&gate, &target, &policy).await];
+        assert_eq!([ahead.unwrap().delay(), also.unwrap().delay()], [millis(70); 2], "and both wait for their slot");
+        assert_eq!(refused_by(&gate, &target, &policy).await, By::Rate);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_dropped_pass_frees_its_permit_and_counts_as_ignored() {
     each_backend(async |backend, _| {
         let gate = Gate::new(&backend);
