@@ -152,13 +152,17 @@ impl Http2 {
         Arc::strong_count(&self.crew) - 1
     }
 
-    pub(super) async fn exchange(&mut self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
+    pub(super) async fn exchange(self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
         // The others' answers come over the same wire.
         let read_before = self.meter.allow((wire::HEAD + wire::BODY) * self.holders().max(1) as u64);
-        let sent = self.sender.try_send_request(request(call, Version::HTTP_2)).await;
-        let response = sent.map_err(|refusal| {
-            let is_silent = self.meter.read() == read_before;
-            failure(refusal, is_silent, &self.meter)
+        let Http2 { mut sender, crew: _crew, meter } = self;
+        let sending = sender.try_send_request(request(call, Version::HTTP_2));
+        // A request that slips into the queue of a connection that is just ending is given back when the last sender is gone:
+        // whoever held on to one would wait for its own deadline.
+        drop(sender);
+        let response = sending.await.map_err(|refusal| {
+            let is_silent = meter.read() == read_before;
+            failure(refusal, is_silent, &meter)
         })?;
         progress.enter(Phase::Body);
         Ok(read(response).await)

@@ -234,7 +234,7 @@ impl Inner {
                 }
                 Ok(reply)
             }
-            Connection::Http2(mut connection) => connection.exchange(call, progress).await,
+            Connection::Http2(connection) => connection.exchange(call, progress).await,
         }
     }
 }

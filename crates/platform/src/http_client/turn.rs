@@ -1,8 +1,9 @@
 //! Turns: how many calls to one host are made at a time.
 //!
 //! A fast receiver is served best over few connections: more of them only cost both sides. So calls to a host wait for
-//! their turn while it answers others. A host that has answered none for a moment is slow, and needs more calls at once:
-//! then nobody waits. Whoever has a limit to keep takes a turn before asking for it, so that what was granted is sent.
+//! their turn while it answers others. The longer it takes for an answer, the more calls are made at a time; and nobody waits
+//! for a host that has answered none for a moment. Whoever has a limit to keep takes a turn before asking for it, so that
+//! what was granted is sent.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,6 +19,9 @@ use tokio::{
 
 /// A host that has answered nobody for this long is slow.
 const SLOW: Duration = Duration::from_millis(50);
+/// As many calls as there may be connections are made at a time, and as many again for each time this long that an answer
+/// takes.
+const LONG_ANSWER: Duration = Duration::from_millis(100);
 /// However fast it answers others, a call waits no longer than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
@@ -30,7 +34,12 @@ pub(super) struct Turns {
 struct Host {
     taken: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
-    last_answer: Option<Instant>,
+    last_answer: Option<Answered>,
+}
+
+struct Answered {
+    at: Instant,
+    took: Duration,
 }
 
 /// A call's turn; the next one's when it is dropped.
@@ -43,6 +52,7 @@ pub struct Turn {
 struct Seat {
     turns: Arc<Turns>,
     origin: Arc<str>,
+    since: Instant,
 }
 
 impl Turn {
@@ -59,8 +69,16 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(seat) = self.seat.take() {
-            Arc::clone(&seat.turns).pass_on(seat, self.is_answered);
+            seat.turns.pass_on(&seat, self.is_answered);
         }
+    }
+}
+
+impl Host {
+    /// How many calls may be under way, where a fast host has `most`.
+    fn allowed(&self, most: usize) -> usize {
+        let took = self.last_answer.as_ref().map_or(Duration::ZERO, |answered| answered.took);
+        most.saturating_mul(1 + usize::try_from(took.as_millis() / LONG_ANSWER.as_millis()).unwrap_or(usize::MAX - 1))
     }
 }
 
@@ -70,12 +88,12 @@ impl Turns {
     }
 
     pub(super) async fn take(self: &Arc<Self>, origin: &Arc<str>) -> Turn {
-        let seat = || Seat { turns: Arc::clone(self), origin: Arc::clone(origin) };
+        let seat = || Seat { turns: Arc::clone(self), origin: Arc::clone(origin), since: Instant::now() };
         let (sender, mut mine) = oneshot::channel();
         {
             let mut hosts = self.hosts.lock();
             let host = hosts.entry(Arc::clone(origin)).or_default();
-            if host.taken < self.most {
+            if host.taken < host.allowed(self.most) {
                 host.taken += 1;
                 return Turn::new(seat());
             }
@@ -95,30 +113,29 @@ impl Turns {
     }
 
     fn is_answering(&self, origin: &Arc<str>) -> bool {
-        let last_answer = self.hosts.lock().get(origin).and_then(|host| host.last_answer);
-        last_answer.is_some_and(|at| at.elapsed() < SLOW)
+        let hosts = self.hosts.lock();
+        let last_answer = hosts.get(origin).and_then(|host| host.last_answer.as_ref());
+        last_answer.is_some_and(|answered| answered.at.elapsed() < SLOW)
     }
 
-    fn pass_on(&self, mut seat: Seat, is_answered: bool) {
+    fn pass_on(&self, seat: &Seat, is_answered: bool) {
         let mut hosts = self.hosts.lock();
         let Some(host) = hosts.get_mut(&seat.origin) else { return };
         if is_answered {
-            host.last_answer = Some(Instant::now());
-        }
-        // More than the usual number may be out since the host was slow; then nobody follows.
-        while host.taken <= self.most
-            && let Some(next) = host.waiting.pop_front()
-        {
-            match next.send(Turn::new(seat)) {
-                Ok(()) => return,
-                // It went ahead without waiting any longer.
-                Err(mut refused) => match refused.seat.take() {
-                    Some(back) => seat = back,
-                    None => return,
-                },
-            }
+            host.last_answer = Some(Answered { at: Instant::now(), took: seat.since.elapsed() });
         }
         host.taken -= 1;
+        // More than are allowed may be out since the host was slow; then nobody follows.
+        while host.taken < host.allowed(self.most)
+            && let Some(next) = host.waiting.pop_front()
+        {
+            let seat = Seat { turns: Arc::clone(&seat.turns), origin: Arc::clone(&seat.origin), since: Instant::now() };
+            match next.send(Turn::new(seat)) {
+                Ok(()) => host.taken += 1,
+                // It went ahead without waiting any longer. Its turn must not end here, under the lock.
+                Err(mut refused) => drop(refused.seat.take()),
+            }
+        }
         if host.taken == 0 {
             hosts.remove(&seat.origin);
         }
@@ -154,6 +171,25 @@ mod tests {
         let other = turns.take(&origin).await;
         assert!(begun.elapsed() < SLOW * 2);
         drop((hanging, other));
+        assert!(turns.hosts.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longer_an_answer_takes_the_more_calls_are_made_at_a_time() {
+        let (turns, origin) = (Turns::new(2), origin());
+        let [first, second] = [turns.take(&origin).await, turns.take(&origin).await];
+        let mut waiting: Vec<_> = (0..6).map(|_| Box::pin(turns.take(&origin))).collect();
+        for one in &mut waiting {
+            assert!(timeout(SLOW / 10, one).await.is_err(), "nothing is known of the host");
+        }
+        tokio::time::sleep(LONG_ANSWER * 2 - SLOW / 10 * 6).await;
+        first.answered();
+        let mut under_way = vec![second];
+        for one in waiting.drain(..5) {
+            under_way.push(timeout(SLOW / 10, one).await.expect("six at a time"));
+        }
+        assert!(timeout(SLOW / 10, &mut waiting[0]).await.is_err());
+        drop((under_way, waiting));
         assert!(turns.hosts.lock().is_empty());
     }
 
