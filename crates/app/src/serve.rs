@@ -332,7 +332,7 @@ async fn drain(config: &Config, mut signals: Signals, tasks: &Tasks, ops: &Tasks
     tasks.leave();
     let finish = async {
         tokio::time::sleep(config.shutdown.delay).await;
-        let is_clean = tasks.stop(config.shutdown.drain_timeout + Duration::from_secs(1)).await;
+        let is_clean = tasks.stop(config.shutdown.drain_timeout).await;
         // The last traces leave within the same deadline, however slow their collector is.
         let is_flushed = tokio::task::spawn_blocking(move || telemetry.flush()).await.is_ok();
         // Whoever has asked gets an answer; whoever is slow to ask holds nothing up.

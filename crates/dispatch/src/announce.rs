@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use platform::{db::postgres::Postgres, shutdown::Tasks};
 use tokio::sync::Notify;
 
-use crate::{store::Claimed, worker::Worker};
+use crate::{place::Place, store::Claimed, worker::Worker};
 
 const CHANNEL: &str = "tidegate_due";
 /// What comes within this time is announced together.
@@ -26,6 +26,11 @@ impl Workers {
     /// May this many fresh deliveries be leased to this process right away?
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.here.as_ref().is_some_and(|worker| worker.has_room(count))
+    }
+
+    /// Room for one fresh delivery here, which may then be born leased to this process.
+    pub(crate) fn promise(&self) -> Option<Place> {
+        self.here.as_ref()?.promise()
     }
 
     /// Fresh deliveries are on disk: those that are leased to this process, and perhaps others that wait for anyone.

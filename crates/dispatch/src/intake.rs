@@ -210,11 +210,11 @@ impl Intake {
                 self.wanted(tenant, &event_type, &document)
             }
         };
-        let can_lease = deliver_at.is_none() && self.workers.has_room(endpoints.len());
         let deliveries = endpoints.iter().map(|endpoint| {
             let ordering_key = ordering_key.clone().filter(|_| endpoint.ordering == Ordering::Key);
-            let is_leased = can_lease && ordering_key.is_none();
-            NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, is_leased }
+            let is_now = deliver_at.is_none() && ordering_key.is_none();
+            let place = if is_now { self.workers.promise() } else { None };
+            NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, place }
         });
         let deliveries = deliveries.collect();
         let data = Bytes::from(String::from(Box::<str>::from(data)));
@@ -307,7 +307,7 @@ pub(crate) async fn take_in(
     for (event, accepted) in events.iter().zip(&accepted) {
         let Accepted::New { at } = accepted else { continue };
         for delivery in &event.deliveries {
-            if delivery.is_leased {
+            if delivery.place.is_some() {
                 leased.push(claimed(event, delivery, *at));
             } else {
                 is_any_waiting = true;

@@ -26,6 +26,7 @@ pub mod kafka;
 mod metrics;
 pub mod model;
 pub mod operational;
+pub mod place;
 pub mod store;
 pub mod tls;
 pub mod worker;

@@ -76,5 +76,5 @@ pub(crate) fn event(catalog: &Catalog, kind: Kind, about: &Endpoint, data: &Valu
 
 fn delivery(endpoint: &Arc<Endpoint>, about: &Endpoint) -> NewDelivery {
     let ordering_key = (endpoint.ordering == Ordering::Key).then(|| about.id.to_string());
-    NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, is_leased: false }
+    NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, place: None }
 }

@@ -1,7 +1,7 @@
-//! Tracked tasks, and the two moments of leaving.
+//! Tracked tasks, and the three moments of leaving.
 //!
 //! *Leaving* turns readiness off while everything still serves, so that load balancers look elsewhere. *Stopping* is when
-//! listeners stop accepting and workers stop claiming. Every task is spawned here, so shutdown waits for all of them.
+//! listeners stop accepting and workers stop claiming. *Ending* is when waiting for what is in flight ends. Every task is spawned here, so shutdown waits for all of them.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Duration};
 
@@ -10,12 +10,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub const TASK_PANICS: &str = "tidegate_task_panics_total";
 
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
 /// Where tasks are spawned, and where they learn that the process ends. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
     leaving: CancellationToken,
     stopping: CancellationToken,
+    ending: CancellationToken,
 }
 
 impl Tasks {
@@ -45,16 +48,25 @@ impl Tasks {
         &self.stopping
     }
 
+    /// Cancelled when what is in flight is not waited for any longer: a moment is left to give back what is held.
+    pub fn ending(&self) -> &CancellationToken {
+        &self.ending
+    }
+
     pub fn leave(&self) {
         self.leaving.cancel();
     }
 
-    /// Stops new work and waits for every task; false if some were still running at the deadline.
+    /// Stops new work and waits for every task; false if some were still running a moment after the deadline.
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.leave();
         self.stopping.cancel();
         self.tracker.close();
-        tokio::time::timeout(deadline, self.tracker.wait()).await.is_ok()
+        if tokio::time::timeout(deadline, self.tracker.wait()).await.is_ok() {
+            return true;
+        }
+        self.ending.cancel();
+        tokio::time::timeout(LAST_MOMENT, self.tracker.wait()).await.is_ok()
     }
 }
 

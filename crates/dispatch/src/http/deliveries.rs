@@ -164,10 +164,7 @@ pub(super) async fn retry(
         return Err(Problem::conflict("subscription_gone", detail));
     }
     if !dispatch.store().retry(&caller.tenant, &id).await? {
-        return Err(Problem::conflict(
-            "being_attempted",
-            "this delivery is being attempted right now: wait for its outcome",
-        ));
+        return Err(being_attempted());
     }
     dispatch.wake();
     Ok((StatusCode::ACCEPTED, Json(found(&dispatch, &caller, &id).await?)))
@@ -176,7 +173,7 @@ pub(super) async fn retry(
 /// Cancel a delivery
 #[utoipa::path(post, path = "/v1/deliveries/{delivery}/cancel", tag = "deliveries", responses(
     (status = 200, body = Delivery), (status = 404, body = Problem),
-    (status = 409, description = "it has ended already", body = Problem)))]
+    (status = 409, description = "it has ended already, or is being attempted right now", body = Problem)))]
 pub(super) async fn cancel(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -185,10 +182,18 @@ pub(super) async fn cancel(
     caller.require(Scope::DispatchWrite)?;
     found(&dispatch, &caller, &id).await?;
     if !dispatch.store().cancel(&caller.tenant, &id).await? {
+        if found(&dispatch, &caller, &id).await?.status == Status::Processing {
+            return Err(being_attempted());
+        }
         return Err(Problem::conflict("already_ended", "this delivery has ended already: there is nothing to cancel"));
     }
     metrics::counter!(names::DELIVERIES, "result" => Status::Cancelled.as_str()).increment(1);
     found(&dispatch, &caller, &id).await.map(Json)
+}
+
+/// Its call may be on the way, so it can be neither sent again nor called off.
+fn being_attempted() -> Problem {
+    Problem::conflict("being_attempted", "this delivery is being attempted right now: wait for its outcome")
 }
 
 async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<Delivery, Problem> {

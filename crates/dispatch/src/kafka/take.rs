@@ -87,16 +87,9 @@ impl Taking {
 
     pub(super) fn route(&self, records: Vec<Incoming>, tenants: &Tenants) -> Routed {
         let mut routed = Routed { events: Vec::new(), records: Vec::new(), rejected: Vec::new(), is_ordered: false };
-        let mut leased = 0;
         for record in records {
             match tenants.check(&record).and_then(|()| self.event(&record)) {
-                Ok(mut event) => {
-                    let count = event.deliveries.iter().filter(|delivery| delivery.is_leased).count();
-                    if count > 0 && !self.workers.has_room(leased + count) {
-                        event.deliveries.iter_mut().for_each(|delivery| delivery.is_leased = false);
-                    } else {
-                        leased += count;
-                    }
+                Ok(event) => {
                     routed.is_ordered |= event.deliveries.iter().any(|delivery| delivery.ordering_key.is_some());
                     routed.events.push(event);
                     routed.records.push(record);

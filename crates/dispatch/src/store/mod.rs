@@ -25,7 +25,7 @@ use platform::db::{Database, Error, Migrations, postgres::Postgres};
 use time::OffsetDateTime;
 
 pub use self::only_worker::OnlyWorker;
-use crate::delivery::Status;
+use crate::{delivery::Status, place::Place};
 
 /// The schema of this crate.
 pub const MIGRATIONS: Migrations = Migrations {
@@ -74,8 +74,8 @@ pub struct NewDelivery {
     pub subscription: Arc<str>,
     /// Set where the subscription asks for order.
     pub ordering_key: Option<String>,
-    /// Born leased to this process, which delivers it at once; otherwise it waits to be claimed.
-    pub is_leased: bool,
+    /// Where this process has room for it, it is born leased to it and delivered at once; otherwise it waits to be claimed.
+    pub place: Option<Place>,
 }
 
 /// What became of an event that was sent in.

@@ -78,7 +78,7 @@ async fn insert_deliveries(
     let uids = column(deliveries, |(event, _)| event.uid.as_str());
     let subscriptions = column(deliveries, |(_, delivery)| &*delivery.subscription);
     let ordering_keys = column(deliveries, |(_, delivery)| delivery.ordering_key.as_deref());
-    let owners = column(deliveries, |(_, delivery)| delivery.is_leased.then_some(&*lease.owner));
+    let owners = column(deliveries, |(_, delivery)| delivery.place.as_ref().map(|_| &*lease.owner));
     let deliver_ats = column(deliveries, |(event, _)| event.deliver_at);
     let length = milliseconds(lease.length);
     transaction

@@ -55,8 +55,8 @@ fn insert(connection: &Connection, event: &NewEvent, lease: &Lease, now: i64) ->
             event.uid,
             delivery.subscription,
             delivery.ordering_key,
-            delivery.is_leased.then_some(&lease.owner),
-            if delivery.is_leased { now + milliseconds(lease.length) } else { waits_until },
+            delivery.place.as_ref().map(|_| &lease.owner),
+            if delivery.place.is_some() { now + milliseconds(lease.length) } else { waits_until },
             now,
         ])?;
     }

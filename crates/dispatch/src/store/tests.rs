@@ -43,7 +43,7 @@ pub(in crate::store) fn lease(owner: &str, length: Duration) -> Lease {
 
 pub(in crate::store) fn event(id: &str, deliveries: usize) -> NewEvent {
     let delivery =
-        |_| NewDelivery { id: id::new("dlv"), subscription: "sub_1".into(), ordering_key: None, is_leased: false };
+        |_| NewDelivery { id: id::new("dlv"), subscription: "sub_1".into(), ordering_key: None, place: None };
     NewEvent {
         uid: id::new("evt"),
         tenant: "acme".into(),
@@ -208,7 +208,7 @@ async fn outcomes_set_status_attempts_and_the_next_due_time() {
 async fn a_delivery_born_leased_is_nobody_elses_until_its_lease_ends() {
     each_store(async |store| {
         let mut born = event("a", 1);
-        born.deliveries[0].is_leased = true;
+        born.deliveries[0].place = Some(Place::nowhere());
         store.take_in(vec![born.clone()], &lease("me", MINUTE)).await.unwrap();
         assert_eq!(claim(&store, "other").await.len(), 0);
         store.release("me").await.unwrap();
@@ -277,6 +277,7 @@ async fn whoever_is_next_in_line_is_due_when_the_head_was_cancelled_unless_it_is
         let line = vec![ordered("a1", "a"), ordered("a2", "a"), NewEvent { deliver_at, ..ordered("a3", "a") }];
         take_in(&store, line).await;
         let head = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&head, Status::Retrying, Some(MINUTE))]).await.unwrap();
         assert!(store.cancel("acme", &head.id).await.unwrap());
         let next = claim(&store, "w").await.remove(0);
         assert_eq!(next.event_id, "a2");
@@ -322,8 +323,9 @@ async fn by_hand_a_delivery_is_retried_or_cancelled() {
         assert!(!store.retry("other", &claimed[0].id).await.unwrap(), "not theirs");
         assert!(store.retry("acme", &claimed[0].id).await.unwrap());
         assert!(claim(&store, "w").await[0].is_manual);
-        assert!(store.cancel("acme", &claimed[1].id).await.unwrap(), "also while it is attempted");
-        assert_eq!(store.record(vec![record(&claimed[1], Status::Delivered, None)]).await.unwrap(), 0);
+        assert!(!store.cancel("acme", &claimed[1].id).await.unwrap(), "its call may be on the way");
+        assert_eq!(store.record(vec![record(&claimed[1], Status::Retrying, Some(MINUTE))]).await.unwrap(), 1);
+        assert!(store.cancel("acme", &claimed[1].id).await.unwrap());
         assert!(!store.cancel("acme", &claimed[1].id).await.unwrap(), "it has ended");
         assert_eq!(status_of(&store, &claimed[1].id).await, Status::Cancelled);
     })

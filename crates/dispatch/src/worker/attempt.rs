@@ -14,7 +14,7 @@ use platform::{
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
 };
 
@@ -50,7 +50,7 @@ impl Inner {
         let key = LaneKey { tenant: Arc::clone(tenant), subscription: Arc::clone(subscription) };
         if self.tasks.stopping().is_cancelled() {
             // It was on its way here when the worker gave its leases back.
-            return self.write_later(deferred(&job.delivery, Duration::ZERO, None));
+            return self.give_back(&job);
         }
         match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
             Placed::Queued => (),
@@ -61,6 +61,11 @@ impl Inner {
             }
             Placed::Full(job, wait) => self.write_later(deferred(&job.delivery, wait, None)),
         }
+    }
+
+    /// Somebody else is to begin it.
+    pub(super) fn give_back(self: &Arc<Self>, job: &Job) {
+        self.write_later(deferred(&job.delivery, Duration::ZERO, None));
     }
 
     /// This process does not know the subscription: it is gone, or another replica has just made it.
@@ -178,13 +183,16 @@ impl Inner {
                     if refused.by == By::Circuit {
                         self.note_circuit(&endpoint, false).await;
                     }
+                    let shape = shape(&endpoint);
+                    let put_off =
+                        || deferred(delivery, self.lanes.slot(key, shape, Instant::now(), wait), Some(reason(refused)));
                     if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
-                        let slot = self.lanes.slot(key, shape(&endpoint), Instant::now(), wait);
-                        return deferred(delivery, slot, Some(reason(refused)));
+                        return put_off();
                     }
                     let due = Instant::now() + wait;
                     if refused.by == By::Rate && head.is_none() {
-                        head = self.stand_in_line(key, job, shape(&endpoint)).await;
+                        let Some(line) = self.lanes.line(key, shape) else { return put_off() };
+                        head = self.stand_in(line, job).await;
                     }
                     tokio::time::sleep_until(due).await;
                 }
@@ -193,9 +201,8 @@ impl Inner {
     }
 
     /// Waits until it is one of those that may ask for a slot of the rate; not past half of the lease, nor while stopping.
-    async fn stand_in_line(&self, key: &LaneKey, job: &Job, shape: Shape) -> Option<OwnedSemaphorePermit> {
-        let first = self.lanes.heads(key, shape).acquire_owned();
-        let first = timeout_at(job.claimed_at + self.deps.lease.length / 2, first);
+    async fn stand_in(&self, line: Arc<Semaphore>, job: &Job) -> Option<OwnedSemaphorePermit> {
+        let first = timeout_at(job.claimed_at + self.deps.lease.length / 2, line.acquire_owned());
         self.tasks.stopping().run_until_cancelled(first).await?.ok()?.ok()
     }
 

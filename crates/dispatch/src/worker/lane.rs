@@ -21,14 +21,19 @@ use tokio::{
 };
 
 use super::Job;
-use crate::{guard::at_once, metrics as names};
+use crate::{guard::at_once, metrics as names, place::Place};
 
 /// The longest queue of one lane.
 const LONGEST: usize = 256;
-/// What does not fit into a lane stays away for this many times as long as the lane has been stuck ..
+/// What does not fit into a lane stays away for as long as the lane has finished nothing. After this long it is stuck, not
+/// slow ..
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// .. and what does not fit stays away for this many times as long ..
 const STUCK_FACTOR: u32 = 4;
 /// .. and no longer than this, because it may be free again.
 const LONGEST_STAY: Duration = Duration::from_secs(10);
+/// So many seconds of a rate wait here; whatever is more waits in the store.
+const LINE_SECONDS: usize = 2;
 /// A lane's pace is known after this many jobs ..
 const KNOWN_AFTER: u32 = 16;
 /// .. and is that of about the last moments.
@@ -81,6 +86,8 @@ pub(super) struct Lanes {
     lanes: Mutex<HashMap<LaneKey, Lane>>,
     /// Jobs in lanes, running or waiting.
     held: AtomicUsize,
+    /// Places that were given to deliveries on their way here.
+    promised: Arc<AtomicUsize>,
     running: AtomicUsize,
     most: usize,
     idle: Notify,
@@ -91,6 +98,7 @@ impl Lanes {
         Lanes {
             lanes: Mutex::default(),
             held: AtomicUsize::new(0),
+            promised: Arc::default(),
             running: AtomicUsize::new(0),
             most: most_in_flight,
             idle: Notify::new(),
@@ -99,7 +107,13 @@ impl Lanes {
 
     /// How many more jobs this process should hold.
     pub(super) fn room(&self) -> usize {
-        self.most.saturating_sub(self.held.load(Relaxed))
+        self.most.saturating_sub(self.held.load(Relaxed) + self.promised.load(Relaxed))
+    }
+
+    /// Keeps room for one more job, if there is any.
+    pub(super) fn promise(&self) -> Option<Place> {
+        let place = Place::one_of(&self.promised);
+        (self.held.load(Relaxed) + self.promised.load(Relaxed) <= self.most).then_some(place)
     }
 
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
@@ -110,14 +124,15 @@ impl Lanes {
             self.count(1, 1);
             return Placed::Run(job);
         }
-        if lane.queue.len() < LONGEST.min(2 * shape.per_second as usize).max(1) {
+        if lane.queue.len() < LONGEST.min(LINE_SECONDS * shape.per_second as usize).max(1) {
             lane.queue.push_back(job);
             self.count(1, 0);
             return Placed::Queued;
         }
-        let stuck = if lane.writing > 0 { Duration::ZERO } else { now.saturating_duration_since(lane.last_done) };
+        let idle = if lane.writing > 0 { Duration::ZERO } else { now.saturating_duration_since(lane.last_done) };
+        let factor = if idle < STUCK_AFTER { 1 } else { STUCK_FACTOR };
         let pace = Shape { per_second: shape.per_second.min(lane.per_second(now)), ..shape };
-        let stay = lane.slot(pace, now, (stuck * STUCK_FACTOR).min(LONGEST_STAY));
+        let stay = lane.slot(pace, now, (idle * factor).min(LONGEST_STAY));
         Placed::Full(job, stay)
     }
 
@@ -127,11 +142,13 @@ impl Lanes {
     }
 
     /// Where those of a lane stand that its rate refused: as many as may go at once wait for their time and ask again, the
-    /// others for them. If all of them asked, all but those would be refused again.
-    pub(super) fn heads(&self, key: &LaneKey, shape: Shape) -> Arc<Semaphore> {
-        let heads = || Arc::new(Semaphore::new(at_once(shape.per_second)));
+    /// others for them. If all of them asked, all but those would be refused again. None: the line is long enough.
+    pub(super) fn line(&self, key: &LaneKey, shape: Shape) -> Option<Arc<Semaphore>> {
         let mut lanes = self.lanes.lock();
-        lanes.get_mut(key).map_or_else(heads, |lane| Arc::clone(lane.heads.get_or_insert_with(heads)))
+        let heads = || Arc::new(Semaphore::new(at_once(shape.per_second)));
+        let heads = lanes.get_mut(key)?.heads.get_or_insert_with(heads);
+        // Each that stands there has one of its own.
+        (Arc::strong_count(heads) <= LINE_SECONDS * shape.per_second as usize).then(|| Arc::clone(heads))
     }
 
     /// A runner's call is over; its outcome is yet to be written.
@@ -159,6 +176,13 @@ impl Lanes {
         }
         self.count(-1 - isize::try_from(left).unwrap_or(0), -1);
         None
+    }
+
+    /// Takes out what waits in queues, for a worker that stops.
+    pub(super) fn give_up(&self) -> Vec<Job> {
+        let waiting: Vec<Job> = self.lanes.lock().values_mut().flat_map(|lane| lane.queue.drain(..)).collect();
+        self.count(-isize::try_from(waiting.len()).unwrap_or(0), 0);
+        waiting
     }
 
     /// Resolves when no call is running.
@@ -307,6 +331,38 @@ mod tests {
         assert_eq!(second - first, Duration::from_millis(10), "fifty a second");
         let farthest = (0..10_000).map(|_| stay()).max();
         assert!(farthest <= Some(LONGEST_STAY + Duration::from_millis(10)), "{farthest:?}");
+    }
+
+    #[test]
+    fn room_is_promised_once() {
+        let now = Instant::now();
+        let (lanes, _) = full(now);
+        let promised: Vec<Place> = std::iter::from_fn(|| lanes.promise()).collect();
+        assert_eq!((promised.len(), lanes.room()), (5, 0));
+        drop(promised);
+        assert_eq!(lanes.room(), 5);
+    }
+
+    #[test]
+    fn two_seconds_of_a_rate_stand_in_line() {
+        let now = Instant::now();
+        let (lanes, key) = full(now);
+        let line = [lanes.line(&key, SHAPE), lanes.line(&key, SHAPE)];
+        assert!(line.iter().all(Option::is_some));
+        assert!(lanes.line(&key, SHAPE).is_none(), "the rest waits in the store");
+        drop(line);
+        assert!(lanes.line(&key, SHAPE).is_some());
+    }
+
+    #[tokio::test]
+    async fn what_was_not_begun_is_given_up_at_once() {
+        let now = Instant::now();
+        let (lanes, key) = full(now);
+        assert_eq!(lanes.give_up().len(), 2);
+        assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 1));
+        lanes.called(&key);
+        assert!(lanes.next(&key, false).is_none());
+        lanes.drained().await;
     }
 
     #[tokio::test]

@@ -29,6 +29,7 @@ use crate::{
     config::Config,
     error::Error,
     metrics as names,
+    place::Place,
     store::{Claimed, Found, Lease, Record, Store},
 };
 
@@ -100,6 +101,11 @@ impl Worker {
     /// May this many fresh deliveries be leased to this process right away?
     pub fn has_room(&self, count: usize) -> bool {
         self.inner.lanes.room() >= count && !self.inner.tasks.stopping().is_cancelled()
+    }
+
+    /// Room for one fresh delivery, which may then be born leased to this process.
+    pub(crate) fn promise(&self) -> Option<Place> {
+        if self.inner.tasks.stopping().is_cancelled() { None } else { self.inner.lanes.promise() }
     }
 
     /// Takes deliveries that are leased to this process already.
@@ -214,10 +220,13 @@ impl Worker {
         }
     }
 
-    /// Waits for calls in flight, then gives back what was not begun.
+    /// Gives back what was not begun, waits for calls in flight, and at the end gives back those too.
     async fn leave(&self) {
-        let Inner { deps, lanes, .. } = &*self.inner;
-        lanes.drained().await;
+        let Inner { deps, lanes, tasks, .. } = &*self.inner;
+        for job in lanes.give_up() {
+            self.inner.give_back(&job);
+        }
+        tasks.ending().run_until_cancelled(lanes.drained()).await;
         if let Err(error) = deps.store.release(&deps.lease.owner).await {
             tracing::warn!(%error, "Leases were not given back; they end by themselves.");
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 use std::time::Duration;
 use testkit::{
     need,
-    receiver::{Behaviour, Receiver},
+    receiver::{Answer, Behaviour, Receiver},
 };
 
 use super::{LATER, replica, send_until_accepted, statuses, subscribe, wait_until_ended};
@@ -31,6 +31,25 @@ fn run(backend: &Backend, held: impl Fn() -> String) {
     assert_eq!(statuses(addr), [("delivered".to_owned(), EVENTS)].into());
     assert_eq!((receiver.distinct(), receiver.count()), (EVENTS, EVENTS), "nothing lost, nothing twice");
     tidegate.stop().succeeded();
+}
+
+/// One call hangs for longer than the process waits, and others wait behind it: all of them are somebody else's at once.
+#[test]
+fn what_a_hanging_call_held_up_is_given_back_at_the_end_of_the_drain() {
+    let backend = Backend::Postgres(need!(testkit::postgres()));
+    let receiver = Receiver::start();
+    receiver.set(Answer::Hang);
+    let leaver = replica(&backend).env("TIDEGATE__DISPATCH__LEASE", "60s").env("DRAIN_TIMEOUT", "2s").start();
+    subscribe(leaver.addr(), &receiver.url("/"), json!({"max_concurrency": 1, "timeout": "30s"}));
+    send_until_accepted(0..4, || leaver.addr());
+    receiver.received_blocking(1, LATER);
+    receiver.set(Behaviour::default());
+    let heir = replica(&backend).start();
+    leaver.terminate();
+    // Those behind it need not wait for the end of the drain, were it not for the one place that the call holds.
+    leaver.wait(SOON);
+    wait_until_ended(heir.addr());
+    assert_eq!(statuses(heir.addr()), [("delivered".to_owned(), 4)].into());
 }
 
 #[test]

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 use std::{net::SocketAddr, thread};
 use testkit::receiver::{Answer, Behaviour, Receiver, Secret, Verdict};
 
-use super::{LATER, attempts, replica, send, subscribe, wait_for_status};
+use super::{LATER, attempts, deliveries, replica, send, subscribe, wait_for_status};
 use crate::support::{Backend, Call, Response, each_backend, each_queue};
 
 each_queue! {
     a_delivery_is_retried_and_cancelled_by_hand
+    what_is_cancelled_is_not_sent
     a_paused_subscription_parks_and_a_resumed_one_delivers
 }
 
@@ -55,6 +56,27 @@ fn a_delivery_is_retried_and_cancelled_by_hand(backend: &Backend) {
     let delivered = wait_for_status(addr, "one", "delivered");
     assert_eq!((&delivered["attempts"], attempts(addr, &delivered).len()), (&json!(4), 4));
     by_hand(addr, &json!({"id": "dlv_nobody"}), "retry").expect_problem(404, "not_found");
+}
+
+/// What waits for a slow rate waits where it can be cancelled; what may be on its way cannot.
+fn what_is_cancelled_is_not_sent(backend: &Backend) {
+    const EVENTS: usize = 30;
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"rate_limit": 1}));
+    for number in 0..EVENTS {
+        send(addr, json!({"id": format!("e{number}"), "type": "a.b", "data": {}}));
+    }
+    receiver.received_blocking(2, LATER);
+    let cancelled = deliveries(addr, "").into_iter().filter(|delivery| {
+        // What has ended, or may be on its way, is a conflict.
+        by_hand(addr, delivery, "cancel").status == 200
+    });
+    let cancelled = cancelled.count();
+    assert!(cancelled > EVENTS / 2, "only {cancelled} could be cancelled");
+    super::wait_until_ended(addr);
+    assert_eq!(receiver.count(), EVENTS - cancelled);
 }
 
 fn a_paused_subscription_parks_and_a_resumed_one_delivers(backend: &Backend) {

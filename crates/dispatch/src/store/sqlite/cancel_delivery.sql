@@ -1,3 +1,3 @@
 UPDATE deliveries SET status = 'cancelled', due_at = NULL, fence = fence + 1, lease_owner = NULL, last_error = 'cancelled by hand', updated_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
-WHERE tenant_id = ?1 AND id = ?2 AND due_at IS NOT NULL
+WHERE tenant_id = ?1 AND id = ?2 AND due_at IS NOT NULL AND status <> 'processing'
 RETURNING id
