@@ -107,3 +107,19 @@ async fn calls_that_hang_do_not_hold_up_the_others() {
     assert!(good.into_iter().all(|result| result.is_ok()));
     assert_eq!(server.connections(), 1);
 }
+
+/// The handshake is over for the caller when the receiver refuses it: the connection ends while the request goes out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_waits_for_a_connection_that_ends_as_it_goes_out() {
+    let authority = Authority::new();
+    let clients = Some(super::tls_server::Clients(&authority, true));
+    let server = Server::start(&authority.issue("localhost"), clients, &["h2"]).await;
+    let identity = authority.identity(None);
+    for round in 0..200 {
+        let client = open_client();
+        for error in join_all((0..10).map(|_| server.call(&client, "/hook", Some(&identity)))).await {
+            let error = error.unwrap_err();
+            assert!(!matches!(error, CallError::Timeout { .. }), "round {round}: {error:?}");
+        }
+    }
+}
