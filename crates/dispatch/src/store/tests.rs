@@ -247,6 +247,23 @@ async fn an_ordered_line_gives_out_its_head_alone() {
     .await;
 }
 
+/// Two tenants may call their subscriptions the same: acme's hanging head held beta's line of that name and key.
+#[tokio::test]
+async fn an_ordered_line_never_waits_for_another_tenants() {
+    each_store(async |store| {
+        let of_beta = |id: &str| NewEvent { tenant: "beta".into(), ..ordered(id, "1") };
+        take_in(&store, vec![ordered("a1", "1"), of_beta("b1"), ordered("a2", "1"), of_beta("b2")]).await;
+        let heads = claim(&store, "w").await;
+        let mut ids: Vec<_> = heads.iter().map(|head| head.event_id.as_str()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["a1", "b1"]);
+        let head = heads.iter().find(|head| head.event_id == "b1").unwrap();
+        store.record(vec![record(head, Status::Delivered, None)]).await.unwrap();
+        assert_eq!(claim(&store, "w").await[0].event_id, "b2", "the next of the same tenant moves up");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_long_line_is_looked_at_once_and_hides_nobody() {
     each_store(async |store| {

@@ -3,7 +3,7 @@ UPDATE deliveries SET due_at = max(CAST(unixepoch('subsec') * 1000 AS INTEGER), 
 WHERE due_at > CAST(unixepoch('subsec') * 1000 AS INTEGER) AND status = 'pending' AND id IN (
   SELECT (
     SELECT next.id FROM deliveries next
-    WHERE next.subscription_id = ended.subscription_id AND next.ordering_key = ended.ordering_key AND next.id > ended.id
+    WHERE next.tenant_id = ended.tenant_id AND next.subscription_id = ended.subscription_id AND next.ordering_key = ended.ordering_key AND next.id > ended.id
       AND next.due_at IS NOT NULL
     ORDER BY next.id
     LIMIT 1)

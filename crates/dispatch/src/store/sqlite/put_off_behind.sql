@@ -3,9 +3,9 @@
 UPDATE deliveries SET due_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + 60000
 WHERE id IN (
   SELECT d.id FROM (
-    SELECT id, subscription_id, ordering_key FROM deliveries
+    SELECT id, tenant_id, subscription_id, ordering_key FROM deliveries
     WHERE due_at <= CAST(unixepoch('subsec') * 1000 AS INTEGER) ORDER BY due_at LIMIT ?1) d
   WHERE d.ordering_key IS NOT NULL AND EXISTS (
     SELECT 1 FROM deliveries earlier
-    WHERE earlier.subscription_id = d.subscription_id AND earlier.ordering_key = d.ordering_key
+    WHERE earlier.tenant_id = d.tenant_id AND earlier.subscription_id = d.subscription_id AND earlier.ordering_key = d.ordering_key
       AND earlier.id < d.id AND earlier.due_at IS NOT NULL))
