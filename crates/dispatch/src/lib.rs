@@ -84,6 +84,7 @@ struct Inner {
     jobs: Option<Runner>,
     gate: Gate,
     allow_private: bool,
+    tasks: Tasks,
     _only_worker: Option<OnlyWorker>,
 }
 
@@ -141,17 +142,30 @@ impl Dispatch {
             kafka::consume(kafka, taking, tasks)?;
         }
         let _only_worker = only_worker;
-        let inner =
-            Inner { config, store, catalog, lease, intake, producer, worker, jobs, gate, allow_private, _only_worker };
+        let tasks = tasks.clone();
+        let inner = Inner {
+            config,
+            store,
+            catalog,
+            lease,
+            intake,
+            producer,
+            worker,
+            jobs,
+            gate,
+            allow_private,
+            tasks,
+            _only_worker,
+        };
         let dispatch = Dispatch { inner: Arc::new(inner) };
-        dispatch.keep_up(tasks);
+        dispatch.keep_up();
         Ok(dispatch)
     }
 
     /// Partitions ahead, and the end of what is too old, once an hour.
-    fn keep_up(&self, tasks: &Tasks) {
-        let (dispatch, stopping) = (self.clone(), tasks.stopping().clone());
-        tasks.spawn("dispatch upkeep", async move {
+    fn keep_up(&self) {
+        let (dispatch, stopping) = (self.clone(), self.inner.tasks.stopping().clone());
+        self.inner.tasks.spawn("dispatch upkeep", async move {
             let mut tick = tokio::time::interval(Duration::from_secs(3600));
             while stopping.run_until_cancelled(tick.tick()).await.is_some() {
                 let Inner { store, config, .. } = &*dispatch.inner;
@@ -208,6 +222,18 @@ impl Dispatch {
             self.wake();
         }
         Ok(())
+    }
+
+    /// Cancels what waits for a subscription that was deleted. If this ends half-way, a worker cancels the rest when it is due.
+    pub(crate) fn cancel_all_of(&self, tenant: &str, id: &str) {
+        let Inner { store, tasks, .. } = &*self.inner;
+        let (store, stopping) = (store.clone(), tasks.stopping().clone());
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        tasks.spawn("deleted subscription", async move {
+            if let Some(Err(error)) = stopping.run_until_cancelled(store.cancel_all_of(&tenant, &id)).await {
+                tracing::warn!(subscription = id, %error, "Not all that waited for a deleted subscription was cancelled yet.");
+            }
+        });
     }
 
     /// A job was made.

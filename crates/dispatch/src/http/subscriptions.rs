@@ -278,7 +278,7 @@ pub(super) async fn update(
 
 /// Delete a subscription
 ///
-/// What waits for it is cancelled; what was delivered stays on record.
+/// What waits for it is cancelled in the background; what was delivered stays on record.
 #[utoipa::path(delete, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn delete(
     State(dispatch): State<Dispatch>,
@@ -290,6 +290,7 @@ pub(super) async fn delete(
         return Err(Problem::not_found("subscription", &id));
     }
     dispatch.catalog().refresh().await?;
+    dispatch.cancel_all_of(&caller.tenant, &id);
     Ok(StatusCode::NO_CONTENT)
 }
 

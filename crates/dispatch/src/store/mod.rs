@@ -37,7 +37,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V4__lean", include_str!("../../migrations/sqlite/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/sqlite/V5__operations.sql")),
         ("V6__changes", include_str!("../../migrations/sqlite/V6__changes.sql")),
-        ("V7__lines", include_str!("../../migrations/sqlite/V7__lines.sql")),
+        ("V7__waiting", include_str!("../../migrations/sqlite/V7__waiting.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -46,7 +46,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V4__lean", include_str!("../../migrations/postgres/V4__lean.sql")),
         ("V5__operations", include_str!("../../migrations/postgres/V5__operations.sql")),
         ("V6__changes", include_str!("../../migrations/postgres/V6__changes.sql")),
-        ("V7__lines", include_str!("../../migrations/postgres/V7__lines.sql")),
+        ("V7__waiting", include_str!("../../migrations/postgres/V7__waiting.sql")),
     ],
 };
 

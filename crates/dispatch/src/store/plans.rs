@@ -25,7 +25,7 @@ const LINE: &str = "subscription_id_ordering_key_tenant_id";
 
 /// A query, the index that it must walk (its name in SQLite, its columns in PostgreSQL), and values for its parameters.
 #[rustfmt::skip]
-const PLANS: [(Query, &str, &str, &str); 18] = [
+const PLANS: [(Query, &str, &str, &str); 20] = [
     (query!("claim_due"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id<?)", LINE, "'w', 60000, 100"),
     (query!("next_in_line"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id>?)", LINE, "'[\"x\"]'"),
     (query!("changed_subscriptions"), "subscriptions_by_version", "subscriptions_by_version", "1999"),
@@ -41,6 +41,8 @@ const PLANS: [(Query, &str, &str, &str); 18] = [
     (query!("list_events_by_type"), "events_by_type", "tenant_id_type_uid_idx", "'t1', 'type.1', NULL, NULL, '', '~', 50"),
     (query!("attempts_of_deliveries"), "PRIMARY KEY (delivery_id=?)", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
     (query!("resume_deliveries"), "deliveries_by_status", "_idx", "'t1', 'sub_1', 'x'"),
+    (query!("next_of_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', 'sub_1', ''"),
+    (query!("cancel_deliveries"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', 'sub_1', '', '~'"),
     (walk!("look_at_tenant"), "deliveries_of_tenant", "tenant_id_id_idx", "'t1', '', '~', 50"),
     (walk!("look_at_status"), "deliveries_by_status", "tenant_id_status_id_idx", "'t1', '', '~', 50, 'failed'"),
     (walk!("look_at_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', '', '~', 50, 'sub_1'"),

@@ -42,6 +42,8 @@ pub struct SealedSecret {
     pub expires_at: Option<OffsetDateTime>,
 }
 
+/// Between two batches of many, so that others can write.
+pub(crate) const AIR: Duration = Duration::from_millis(10);
 /// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again.
 pub(crate) const PARKED: &str = "the subscription is switched off";
 
@@ -107,12 +109,25 @@ impl Store {
         }
     }
 
-    /// Deletes it and cancels what waits for it; false if there is none.
+    /// Deletes it; false if there is none. What waits for it is cancelled afterwards, or when it is due.
     pub async fn delete_subscription(&self, actor: &str, tenant: &str, id: &str) -> Result<bool, Error> {
         let delete = query!("delete_subscription").with([tenant.into(), id.into()]).must_match();
-        let cancel = query!("cancel_deliveries").with([tenant.into(), id.into()]);
         let entry = audit(tenant, actor, "subscription.deleted", id);
-        Ok(self.database.transact([bump(), delete, cancel, entry]).await?.is_some())
+        Ok(self.database.transact([bump(), delete, entry]).await?.is_some())
+    }
+
+    /// Cancels what waits for a subscription that is gone. A thousand rows at a time: there may be millions.
+    pub async fn cancel_all_of(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        let mut after = String::new();
+        loop {
+            let next = query!("next_of_subscription").with([tenant.into(), id.into(), after.as_str().into()]);
+            let rows = self.database.fetch(next).await?;
+            let Some(last) = rows.first().and_then(|row| row.optional_text("last")) else { return Ok(()) };
+            let values = [tenant.into(), id.into(), after.as_str().into(), last.as_str().into()];
+            self.database.transact([query!("cancel_deliveries").with(values)]).await?;
+            after = last;
+            tokio::time::sleep(AIR).await;
+        }
     }
 
     pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {

@@ -549,6 +549,29 @@ async fn a_change_of_standing_is_told_once_by_whoever_makes_it() {
     .await;
 }
 
+/// Cancelling in the same commit took longer than the deadline where hundreds of thousands waited, and held every other change.
+#[tokio::test]
+async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in_batches() {
+    each_store(async |store| {
+        subscribed(&store, "sub_1").await;
+        let mut other = event("other", 1);
+        other.deliveries[0].subscription = "sub_2".into();
+        take_in(&store, vec![event("done", 1)]).await;
+        let done = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&done, Status::Delivered, None)]).await.unwrap();
+        take_in(&store, vec![event("many", 2500), other]).await;
+        assert!(store.delete_subscription("dev", "acme", "sub_1").await.unwrap());
+        assert_eq!(store.event("acme", "many").await.unwrap().unwrap().status, "pending", "not in the same commit");
+        store.cancel_all_of("acme", "sub_1").await.unwrap();
+        let left: Vec<_> = claim(&store, "w").await.into_iter().map(|one| one.event_id).collect();
+        assert_eq!(left, ["other"]);
+        assert_eq!(store.event("acme", "many").await.unwrap().unwrap().status, "cancelled");
+        assert_eq!(status_of(&store, &done.id).await, Status::Delivered);
+        assert!(!store.delete_subscription("dev", "acme", "sub_1").await.unwrap());
+    })
+    .await;
+}
+
 /// Sets columns of the rows with this event by hand, as a broken tool would.
 async fn by_hand(store: &Store, event: &str, set: &str) {
     let sql = format!("UPDATE deliveries SET {set} WHERE event_uid = (SELECT uid FROM events WHERE id = '{event}')");
