@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
 use crate::{
+    catalog::SubscriptionKey,
     delivery::{MAX_LIVE, Status},
     model::{Delivery, Event, Settings},
 };
@@ -44,7 +45,8 @@ pub struct SealedSecret {
 
 /// Between two batches of many, so that others can write.
 pub(crate) const AIR: Duration = Duration::from_millis(10);
-/// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again.
+/// Why a delivery waits whose subscription is switched off. Also how it is found when that is on again: the statements and
+/// their index say the same.
 pub(crate) const PARKED: &str = "the subscription is switched off";
 
 impl Store {
@@ -99,14 +101,17 @@ impl Store {
         Ok(rows.and_then(|[_, rows, _]| first(&rows, subscription)))
     }
 
-    /// What is parked for a subscription may go.
-    pub async fn resume(&self, tenant: &str, id: &str) -> Result<(), Error> {
-        loop {
-            let step = query!("resume_deliveries").with([tenant.into(), id.into(), PARKED.into()]).must_match();
-            if self.database.transact([step]).await?.is_none() {
-                return Ok(());
-            }
-        }
+    /// What is parked for a subscription behind `after` may go, a thousand at a time. Returns the last of them.
+    pub async fn resume(&self, tenant: &str, id: &str, after: &str) -> Result<Option<String>, Error> {
+        let step = query!("resume_deliveries").with([tenant.into(), id.into(), after.into()]);
+        let rows = self.database.transact([step]).await?;
+        Ok(rows.iter().flatten().flatten().map(|row| row.text("id")).max())
+    }
+
+    /// Subscriptions that are on, and for which something is parked all the same.
+    pub async fn parked_though_on(&self) -> Result<Vec<SubscriptionKey>, Error> {
+        let rows = self.database.fetch(query!("parked_though_on").with([])).await?;
+        Ok(rows.iter().map(|row| (row.text("tenant_id").into(), row.text("id").into())).collect())
     }
 
     /// Deletes it; false if there is none. What waits for it is cancelled afterwards, or when it is due.

@@ -14,7 +14,7 @@ use testkit::need;
 
 use super::*;
 use crate::store::{
-    records::SealedSecret,
+    records::{PARKED, SealedSecret},
     search::{DeliveryFilter, EventFilter},
     transition::Disable,
 };
@@ -545,6 +545,44 @@ async fn a_change_of_standing_is_told_once_by_whoever_makes_it() {
         let told: Vec<String> = claim(&store, "w").await.into_iter().map(|one| one.event_id).collect();
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(store.subscription_version().await.unwrap() > version, "the other replicas will read it");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_parked_is_resumed_once_in_batches_and_found_where_its_subscription_is_on() {
+    each_store(async |store| {
+        let put_off = |delivery: &Claimed, error: Option<&str>| Record {
+            last_error: error.map(str::to_owned),
+            ..record(delivery, Status::Throttled, Some(MINUTE))
+        };
+        subscribed(&store, "sub_1").await;
+        take_in(&store, vec![event("parked", 2500), event("limited", 1)]).await;
+        let all = store.claim(&lease("w", MINUTE), 3000).await.unwrap().claimed;
+        let reason = |one: &Claimed| if one.event_id == "parked" { PARKED } else { "put off by the rate limit" };
+        let records: Vec<_> = all.iter().map(|one| put_off(one, Some(reason(one)))).collect();
+        store.record(records).await.unwrap();
+        assert_eq!(store.parked_though_on().await.unwrap(), [("acme".into(), "sub_1".into())]);
+        store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap();
+        assert_eq!(store.parked_though_on().await.unwrap(), [], "it waits on purpose");
+        store.switch_subscription("dev", "acme", "sub_1", true).await.unwrap();
+        let (mut after, mut batches) = (String::new(), 0);
+        while let Some(last) = store.resume("acme", "sub_1", &after).await.unwrap() {
+            assert!(last > after);
+            (after, batches) = (last, batches + 1);
+        }
+        assert_eq!(batches, 3);
+        assert_eq!(store.resume("acme", "sub_1", "").await.unwrap(), None, "it is parked no more");
+        assert_eq!(store.parked_though_on().await.unwrap(), []);
+        let due = store.claim(&lease("w", MINUTE), 3000).await.unwrap().claimed;
+        assert_eq!((due.len(), due.iter().all(|one| one.event_id == "parked")), (2500, true));
+
+        // One that came to its turn by itself, and was put off for another reason.
+        store.record(vec![put_off(&due[0], Some(PARKED))]).await.unwrap();
+        assert!(store.retry("acme", &due[0].id).await.unwrap());
+        let again = claim(&store, "w").await.remove(0);
+        store.record(vec![put_off(&again, None)]).await.unwrap();
+        assert_eq!(store.parked_though_on().await.unwrap(), []);
     })
     .await;
 }

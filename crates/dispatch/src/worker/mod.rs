@@ -30,7 +30,7 @@ use crate::{
     error::Error,
     metrics as names,
     place::Place,
-    store::{Claimed, Found, Lease, Record, Store},
+    store::{Claimed, Found, Lease, Record, Store, records::AIR},
 };
 
 /// How often the age of the oldest delivery is measured: it is one query over all that wait.
@@ -169,23 +169,44 @@ impl Worker {
         Ok(next.clamp(Duration::from_millis(20), deps.config.poll_interval))
     }
 
-    /// A delivery may be parked in the moment in which its subscription is switched on. So what is parked is looked at once
-    /// this process knows that it is on, and once more when whatever was being written then is written.
+    /// What is parked may go as soon as this process knows that its subscription is on. What is parked all the same, because it
+    /// was being written in that moment or because no worker was there, is found later.
     async fn resume(self) {
-        let Inner { deps, tasks, wake, .. } = &*self.inner;
+        let Inner { deps, tasks, .. } = &*self.inner;
         let mut tick = tokio::time::interval(REFRESH);
-        let mut again: Vec<SubscriptionKey> = Vec::new();
+        let mut last_look: Option<Instant> = None;
         while tasks.stopping().run_until_cancelled(tick.tick()).await.is_some() {
-            let fresh = deps.catalog.take_switched_on();
-            let mut next = fresh.clone();
-            for key in again.into_iter().chain(fresh) {
-                if let Err(error) = deps.store.resume(&key.0, &key.1).await {
-                    tracing::warn!(subscription = %key.1, %error, "Parked deliveries could not be resumed; trying again.");
-                    next.push(key);
-                }
-                wake.notify_one();
+            let mut switched_on = deps.catalog.take_switched_on();
+            if last_look.is_none_or(|last| last.elapsed() >= RESCUE_EVERY) {
+                last_look = Some(Instant::now());
+                switched_on.extend(self.parked_though_on().await);
             }
-            again = next;
+            for key in switched_on {
+                tasks.stopping().run_until_cancelled(self.resume_all(&key)).await;
+            }
+        }
+    }
+
+    async fn parked_though_on(&self) -> Vec<SubscriptionKey> {
+        let parked = self.inner.deps.store.parked_though_on().await;
+        parked.unwrap_or_else(|error| {
+            tracing::warn!(%error, "Parked deliveries could not be looked for; trying again.");
+            Vec::new()
+        })
+    }
+
+    async fn resume_all(&self, (tenant, subscription): &SubscriptionKey) {
+        let mut after = String::new();
+        loop {
+            match self.inner.deps.store.resume(tenant, subscription, &after).await {
+                Ok(Some(last)) => after = last,
+                Ok(None) => return,
+                Err(error) => {
+                    return tracing::warn!(%subscription, %error, "Parked deliveries were not resumed; trying again.");
+                }
+            }
+            self.inner.wake.notify_one();
+            tokio::time::sleep(AIR).await;
         }
     }
 

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 use std::{net::SocketAddr, thread};
-use testkit::receiver::{Answer, Behaviour, Receiver, Secret, Verdict};
+use testkit::{
+    need,
+    receiver::{Answer, Behaviour, Receiver, Secret, Verdict},
+};
 
 use super::{LATER, attempts, deliveries, replica, send, subscribe, wait_for_status};
 use crate::support::{Backend, Call, Response, each_backend, each_queue};
@@ -95,6 +98,24 @@ fn a_paused_subscription_parks_and_a_resumed_one_delivers(backend: &Backend) {
     assert_eq!(receiver.count(), 1);
     switch(true).expect(200);
     assert_eq!(wait_for_status(addr, "parked", "delivered")["attempts"], 2);
+}
+
+#[test]
+fn what_waits_is_sent_also_if_the_subscription_is_resumed_while_no_worker_is_there() {
+    let server = need!(testkit::postgres());
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let subscription = subscribe(tidegate.addr(), &receiver.url("/"), json!({}));
+    Call::new("POST", &format!("{}/pause", path(&subscription))).to(tidegate.addr()).expect(200);
+    send(tidegate.addr(), json!({"id": "parked", "type": "a.b", "data": {}}));
+    wait_for_status(tidegate.addr(), "parked", "throttled");
+    let setup = tidegate.stop().succeeded().again();
+    // As a process does that only takes events in.
+    server.sql("UPDATE subscriptions SET enabled = TRUE RETURNING id");
+    let tidegate = setup.start();
+    let delivered = wait_for_status(tidegate.addr(), "parked", "delivered");
+    assert_eq!(delivered["last_error"], json!(null));
+    tidegate.stop().succeeded();
 }
 
 fn what_comes_in_while_paused_waits_and_while_disabled_does_not(backend: &Backend) {

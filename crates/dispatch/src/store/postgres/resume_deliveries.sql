@@ -1,8 +1,11 @@
--- A subscription is on again: what was parked for it may go, a thousand at a time. The list is the index's own.
-UPDATE deliveries SET due_at = now()
+-- A subscription is on again: what was parked for it may go, a thousand behind $3 at a time. The conditions are the index's own.
+-- What another worker is resuming is stepped over.
+UPDATE deliveries SET due_at = least(due_at, now()), last_error = NULL
 WHERE id IN (
   SELECT id FROM deliveries
-  WHERE tenant_id = $1 AND status = 'throttled' AND status IN ('retrying', 'throttled', 'failed', 'cancelled')
-    AND subscription_id = $2 AND last_error = $3 AND due_at > now()
-  LIMIT 1000)
+  WHERE status = 'throttled' AND last_error = 'the subscription is switched off'
+    AND tenant_id = $1 AND subscription_id = $2 AND (subscription_id, tenant_id, id) > ($2, $1, $3)
+  ORDER BY id
+  LIMIT 1000
+  FOR UPDATE SKIP LOCKED)
 RETURNING id

@@ -1,8 +1,9 @@
--- A subscription is on again: what was parked for it may go, a thousand at a time. The list is the index's own.
-UPDATE deliveries SET due_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
+-- A subscription is on again: what was parked for it may go, a thousand behind ?3 at a time. The conditions are the index's own.
+UPDATE deliveries SET due_at = min(due_at, CAST(unixepoch('subsec') * 1000 AS INTEGER)), last_error = NULL
 WHERE id IN (
-  SELECT id FROM deliveries
-  WHERE tenant_id = ?1 AND status = 'throttled' AND status IN ('retrying', 'throttled', 'failed', 'cancelled')
-    AND subscription_id = ?2 AND last_error = ?3 AND due_at > CAST(unixepoch('subsec') * 1000 AS INTEGER)
+  SELECT id FROM deliveries INDEXED BY deliveries_parked
+  WHERE status = 'throttled' AND last_error = 'the subscription is switched off'
+    AND tenant_id = ?1 AND subscription_id = ?2 AND id > ?3
+  ORDER BY id
   LIMIT 1000)
 RETURNING id
