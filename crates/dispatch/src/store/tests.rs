@@ -610,6 +610,26 @@ async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in
     .await;
 }
 
+/// What a delivery waited for, or failed with once, was still shown of it after it had arrived.
+#[tokio::test]
+async fn a_delivered_delivery_has_no_error() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let id = claim(&store, "w").await.remove(0).id;
+        assert!(store.cancel("acme", &id).await.unwrap());
+        assert!(store.retry("acme", &id).await.unwrap());
+        let again = claim(&store, "w").await.remove(0);
+        let retried = Record { last_error: None, ..record(&again, Status::Retrying, Some(Duration::ZERO)) };
+        store.record(vec![retried]).await.unwrap();
+        let error = async || store.delivery("acme", &id).await.unwrap().unwrap().last_error;
+        assert_eq!(error().await.as_deref(), Some("cancelled by hand"));
+        let last = claim(&store, "w").await.remove(0);
+        store.record(vec![Record { last_error: None, ..record(&last, Status::Delivered, None) }]).await.unwrap();
+        assert_eq!(error().await, None);
+    })
+    .await;
+}
+
 /// Sets columns of the rows with this event by hand, as a broken tool would.
 async fn by_hand(store: &Store, event: &str, set: &str) {
     let sql = format!("UPDATE deliveries SET {set} WHERE event_uid = (SELECT uid FROM events WHERE id = '{event}')");

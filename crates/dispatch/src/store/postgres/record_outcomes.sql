@@ -8,7 +8,8 @@ WITH input AS (
 ), recorded AS (
   UPDATE deliveries d
   SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + input.deferrals,
-    due_at = now() + input.due_in_ms * interval '1 millisecond', last_error = coalesce(input.last_error, nullif(d.last_error, 'the subscription is switched off')),
+    due_at = now() + input.due_in_ms * interval '1 millisecond',
+    last_error = CASE WHEN input.status <> 'delivered' THEN coalesce(input.last_error, nullif(d.last_error, 'the subscription is switched off')) END,
     is_manual = d.is_manual AND input.attempts = 0, lease_owner = NULL, updated_at = now()
   FROM input
   WHERE d.id = input.id AND d.fence = input.fence AND d.status = 'processing'
