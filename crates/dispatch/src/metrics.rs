@@ -30,5 +30,6 @@ mod kafka {
     pub(crate) const KAFKA_PARTITIONS: &str = "tidegate_kafka_partitions"; // assigned to this process
     pub(crate) const KAFKA_REBALANCES: &str = "tidegate_kafka_rebalances_total"; // kind: assign, revoke
     pub(crate) const KAFKA_PAUSES: &str = "tidegate_kafka_pauses_total"; // reading waited for the database
+    pub(crate) const KAFKA_RESTARTS: &str = "tidegate_kafka_restarts_total"; // reading failed and began anew
     pub(crate) const KAFKA_WRITE_RETRIES: &str = "tidegate_kafka_write_retries_total";
 }

@@ -5,6 +5,7 @@
 //! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -19,7 +20,7 @@ use rdkafka::{
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
-    message::{BorrowedMessage, Headers},
+    message::{BorrowedHeaders, BorrowedMessage, Headers},
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -55,8 +56,11 @@ const LAST_WAIT: Duration = Duration::from_secs(3);
 /// Before a client that cannot go on is replaced.
 const FRESH_START: Duration = Duration::from_secs(1);
 
+/// The partitions of this process; while a reader that failed is replaced, those that it had.
+pub(super) type Held = Arc<Mutex<Vec<i32>>>;
+
 /// What the thread, the callbacks and the writers share.
-pub(super) struct Shared {
+struct Shared {
     topic: String,
     tracker: Mutex<Tracker>,
     /// Batches that are handed over and not yet written.
@@ -65,6 +69,9 @@ pub(super) struct Shared {
     is_paused: AtomicBool,
     /// Partitions came since reading was last paused or resumed.
     are_new: AtomicBool,
+    /// The thread leaves, or has failed: its partitions are given back, not taken away.
+    is_leaving: AtomicBool,
+    held: Held,
     voice: Voice,
 }
 
@@ -78,9 +85,16 @@ pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(
     // A setting that librdkafka does not know should stop the start, not a thread later on.
     client::consumer(&config).create_native_config().map_err(Error::Kafka)?;
     let (tasks, stopping) = (tasks.clone(), tasks.stopping().clone());
+    let held = Held::default();
+    let watching = lag::watch(config.clone(), Arc::clone(&held), stopping.clone());
+    tasks.spawn("kafka lag", async move {
+        if let Err(error) = watching.await {
+            tracing::error!(%error, "How many records wait in Kafka cannot be told.");
+        }
+    });
     tasks.clone().spawn("kafka consumer", async move {
         while !stopping.is_cancelled() {
-            let reader = Reader::new(&config, &taking, &tasks);
+            let reader = Reader::new(&config, &taking, &held, &tasks);
             let ended = tokio::task::spawn_blocking({
                 let stopping = stopping.clone();
                 move || reader.and_then(|reader| reader.run(&stopping))
@@ -90,6 +104,7 @@ pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(
                 Ok(Err(error)) => tracing::error!(%error, "Reading from Kafka failed; beginning anew."),
                 Err(error) => tracing::error!(%error, "The thread that reads from Kafka panicked; beginning anew."),
             }
+            metrics::counter!(names::KAFKA_RESTARTS).increment(1);
             stopping.run_until_cancelled(tokio::time::sleep(FRESH_START)).await;
         }
     });
@@ -140,7 +155,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(config: &Config, taking: &Taking, tasks: &Tasks) -> Result<Self, KafkaError> {
+    fn new(config: &Config, taking: &Taking, held: &Held, tasks: &Tasks) -> Result<Self, KafkaError> {
         let shared = Arc::new(Shared {
             topic: config.topic.clone(),
             tracker: Mutex::default(),
@@ -148,6 +163,8 @@ impl Reader {
             written: Condvar::new(),
             is_paused: AtomicBool::new(false),
             are_new: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            held: Arc::clone(held),
             voice: Voice::default(),
         });
         let context = Context { shared: Arc::clone(&shared) };
@@ -157,12 +174,6 @@ impl Reader {
         let give_up = CancellationToken::new();
         let routing = route(taking.clone(), received, Arc::clone(&shared), give_up.clone(), tasks.clone());
         tasks.spawn("kafka router", routing);
-        let watching = lag::watch(config.clone(), Arc::downgrade(&shared), tasks.stopping().clone());
-        tasks.spawn("kafka lag", async move {
-            if let Err(error) = watching.await {
-                tracing::error!(%error, "How many records wait in Kafka cannot be told.");
-            }
-        });
         Ok(Reader {
             consumer,
             shared,
@@ -278,22 +289,33 @@ impl Reader {
         self.shared.commit(&self.consumer, &ready, CommitMode::Async);
     }
 
-    /// Waits for what is under way, commits it, and leaves the group, so that others take over at once.
-    fn leave(self) {
-        let Reader { consumer, shared, batches, give_up, .. } = self;
-        drop(batches);
-        let partitions = shared.partitions();
-        shared.wait_until_idle(&partitions);
-        give_up.cancel();
-        let ready = shared.tracker.lock().take_ready();
-        shared.commit(&consumer, &ready, CommitMode::Sync);
+    /// Waits for what is under way and commits it. The group is left with the end of the client, so that others take over at
+    /// once.
+    fn leave(&self) {
+        let partitions = self.shared.tracker.lock().partitions();
+        self.shared.wait_until_idle(&partitions);
+        self.give_up.cancel();
+        let ready = self.shared.tracker.lock().take_ready();
+        self.shared.commit(&self.consumer, &ready, CommitMode::Sync);
+    }
+}
+
+impl Drop for Reader {
+    /// Also when it panics: the client is closed next, and what writes for it must not go on for ever.
+    fn drop(&mut self) {
+        self.shared.is_leaving.store(true, Relaxed);
+        self.give_up.cancel();
     }
 }
 
 impl Shared {
-    /// Those that are ours now.
-    pub(super) fn partitions(&self) -> Vec<i32> {
-        self.tracker.lock().partitions()
+    /// Says which partitions are ours now.
+    fn tell_held(&self) {
+        let partitions = self.tracker.lock().partitions();
+        metrics::gauge!(names::KAFKA_PARTITIONS).set(partitions.len() as f64);
+        if !self.is_leaving.load(Relaxed) {
+            *self.held.lock() = partitions;
+        }
     }
 
     /// False if a moment was not enough.
@@ -364,7 +386,8 @@ impl ConsumerContext for Context {
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
         metrics::counter!(names::KAFKA_REBALANCES, "kind" => "revoke").increment(1);
         let is_lost = consumer.assignment_lost();
-        if !is_lost {
+        // Who leaves has waited already.
+        if !is_lost && !self.shared.is_leaving.load(Relaxed) {
             self.shared.wait_until_idle(&partitions);
         }
         let mut ready = Vec::new();
@@ -374,7 +397,7 @@ impl ConsumerContext for Context {
                 ready.extend(tracker.revoke(*partition).map(|next| (*partition, next)));
             }
         }
-        metrics::gauge!(names::KAFKA_PARTITIONS).set(self.shared.partitions().len() as f64);
+        self.shared.tell_held();
         // Whoever lost a partition has no say in it any more.
         if !is_lost {
             self.shared.commit(consumer, &ready, CommitMode::Sync);
@@ -386,13 +409,9 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(list) if list.count() > 0 => {
                 let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-                let held = {
-                    let mut tracker = self.shared.tracker.lock();
-                    partitions.iter().for_each(|partition| tracker.assign(*partition));
-                    tracker.partitions().len()
-                };
+                partitions.iter().for_each(|partition| self.shared.tracker.lock().assign(*partition));
                 metrics::counter!(names::KAFKA_REBALANCES, "kind" => "assign").increment(1);
-                metrics::gauge!(names::KAFKA_PARTITIONS).set(held as f64);
+                self.shared.tell_held();
                 self.shared.are_new.store(true, Relaxed);
                 tracing::info!(?partitions, "Partitions were taken over.");
             }
@@ -403,16 +422,28 @@ impl ConsumerContext for Context {
 }
 
 fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
-    let headers = message.headers().map(|headers| {
-        let pairs = headers.iter().map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()));
-        pairs.collect()
-    });
+    let (mut headers, mut unnamed) = (Vec::new(), 0);
+    for header in message.headers().into_iter().flat_map(named) {
+        match header {
+            Some(header) => headers.push(header),
+            None => unnamed += 1,
+        }
+    }
     Incoming {
         partition: message.partition(),
         offset: message.offset(),
         at_ms: message.timestamp().to_millis().unwrap_or(0),
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().unwrap_or_default().to_vec(),
-        headers: headers.unwrap_or_default(),
+        headers,
+        unnamed,
     }
+}
+
+/// The headers of a record; `None` for one whose name is not UTF-8. The client has no way to ask for its bytes, and panics.
+fn named(headers: &BorrowedHeaders) -> impl Iterator<Item = Option<(String, Vec<u8>)>> {
+    (0..headers.count()).map(|place| {
+        let header = catch_unwind(AssertUnwindSafe(|| headers.get(place))).ok()?;
+        Some((header.key.to_owned(), header.value.unwrap_or_default().to_vec()))
+    })
 }

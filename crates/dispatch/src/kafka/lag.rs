@@ -1,13 +1,10 @@
 //! How many records wait in each partition: those that Kafka has, less those that the group has committed.
 //!
 //! The brokers are asked. To the client that reads, a partition that is paused or not read yet looks empty. While they do not
-//! answer the last figures stand; those of partitions that are another's by now are 0 when they next do.
+//! answer the last figures stand; those of partitions that are another's by now are 0 when they next do. It outlives readers:
+//! while one after the other fails, what waits for them must be seen.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rdkafka::{
     Offset, TopicPartitionList,
@@ -19,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     client::{self, Quiet},
     config::Config,
-    consumer::Shared,
+    consumer::Held,
 };
 use crate::metrics as names;
 
@@ -27,21 +24,15 @@ const EVERY: Duration = Duration::from_secs(5);
 /// For one question to the brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Until nobody reads any more.
-pub(super) async fn watch(
-    config: Config,
-    reading: Weak<Shared>,
-    stopping: CancellationToken,
-) -> Result<(), KafkaError> {
+pub(super) async fn watch(config: Config, held: Held, stopping: CancellationToken) -> Result<(), KafkaError> {
     // Of the same group, and no member of it.
     let client: Arc<BaseConsumer<Quiet>> = Arc::new(client::consumer(&config).create_with_context(Quiet)?);
     let mut shown = BTreeSet::new();
     while stopping.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
-        let Some(partitions) = reading.upgrade().map(|shared| shared.partitions()) else { break };
-        let (asked, topic) = (Arc::clone(&client), config.topic.clone());
+        let (asked, topic, partitions) = (Arc::clone(&client), config.topic.clone(), held.lock().clone());
         let asking = tokio::task::spawn_blocking(move || ask(&asked, &topic, &partitions));
         match stopping.run_until_cancelled(asking).await {
-            Some(Ok(Ok(lags))) => show(&lags, &reading, &mut shown),
+            Some(Ok(Ok(lags))) => show(&lags, &held.lock(), &mut shown),
             Some(Ok(Err(error))) => tracing::debug!(%error, "Kafka did not say how many records wait."),
             Some(Err(_)) | None => (),
         }
@@ -52,10 +43,8 @@ pub(super) async fn watch(
 }
 
 /// Of those that are still ours.
-fn show(lags: &[(i32, i64)], reading: &Weak<Shared>, shown: &mut BTreeSet<i32>) {
+fn show(lags: &[(i32, i64)], ours: &[i32], shown: &mut BTreeSet<i32>) {
     let gauge = |partition: i32| metrics::gauge!(names::KAFKA_LAG, "partition" => partition.to_string());
-    let ours: BTreeSet<i32> =
-        reading.upgrade().map(|shared| shared.partitions()).unwrap_or_default().into_iter().collect();
     for (partition, lag) in lags.iter().filter(|(partition, _)| ours.contains(partition)) {
         gauge(*partition).set(*lag as f64);
         shown.insert(*partition);

@@ -36,6 +36,8 @@ pub struct Incoming {
     pub key: Option<Vec<u8>>,
     pub value: Vec<u8>,
     pub headers: Vec<(String, Vec<u8>)>,
+    /// Headers whose name is not UTF-8, and which are therefore not among the others.
+    pub unnamed: usize,
 }
 
 /// An event that was read from a record, and not yet checked.
@@ -86,6 +88,10 @@ impl Incoming {
     }
 
     pub fn decode(&self, max_event: usize) -> Result<Decoded, Rejection> {
+        if self.unnamed > 0 {
+            let detail = format!("the names of {} of its headers are not UTF-8 text", self.unnamed);
+            return Err(Rejection::new("bad_header", detail));
+        }
         if let Some(version) = self.text(VERSION_HEADER)?
             && version.parse() != Ok(VERSION)
         {
@@ -119,7 +125,7 @@ mod tests {
 
     fn record(value: &[u8], headers: &[(&str, &str)]) -> Incoming {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
-        Incoming { partition: 3, offset: 7, at_ms: 99, key: None, value: value.to_vec(), headers }
+        Incoming { partition: 3, offset: 7, at_ms: 99, key: None, value: value.to_vec(), headers, unnamed: 0 }
     }
 
     #[test]
@@ -148,6 +154,7 @@ mod tests {
             (record(good, &[(VERSION_HEADER, "2")]), "unknown_version"),
             (record(good, &[(TENANT_HEADER, "No Such")]), "bad_tenant"),
             (record(&[b' '; 2000], &[]), "event_too_large"),
+            (Incoming { unnamed: 1, ..record(good, &[]) }, "bad_header"),
         ];
         for (record, reason) in cases {
             assert_eq!(record.decode(1000).unwrap_err().reason, reason);

@@ -65,6 +65,16 @@ impl Shared {
         self.create_named(&self.topic, partitions);
     }
 
+    /// Writes a record without a key and with one header, whose name may be any bytes: no client library would.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub fn produce(&self, partition: i32, value: &[u8], header: (&[u8], &[u8])) {
+        if let Err(error) = wire::produce(self.port, &self.topic, partition, value, header) {
+            panic!("the record was not written: {error}");
+        }
+    }
+
     /// Makes a topic by a name the test chose; it should start with `topic()`.
     pub fn create_named(&self, name: &str, partitions: u16) {
         broker::create_topic(self.port, name, partitions, 1);

@@ -1,5 +1,5 @@
-//! Just enough of Kafka's protocol to see that brokers are ready and to make topics, so that the servers need no client
-//! library. The request versions are the newest before the compact encoding, which brokers 2.1 to 4.x understand.
+//! Just enough of Kafka's protocol to see that brokers are ready, to make topics, and to write records that no client library
+//! would, so that the servers need none. The request versions are the newest before the compact encoding, which brokers 2.1 to 4.x understand.
 
 use std::{
     io::{self, Read, Write},
@@ -11,6 +11,7 @@ use std::{
 const DEADLINE: Duration = Duration::from_secs(10);
 const METADATA: (i16, i16) = (3, 4);
 const CREATE_TOPICS: (i16, i16) = (19, 4);
+const PRODUCE: (i16, i16) = (0, 3);
 const LONGEST_ANSWER: usize = 16 << 20;
 
 /// What one broker knows of the cluster.
@@ -87,6 +88,61 @@ pub(crate) fn create_topic(port: u16, name: &str, partitions: i32, replicas: i16
     Err(io::Error::other(format!("the broker refused topic {name} with error {error}: {message}")))
 }
 
+/// Writes one record with one header, whose name may be any bytes.
+pub(crate) fn produce(port: u16, topic: &str, partition: i32, value: &[u8], header: (&[u8], &[u8])) -> io::Result<()> {
+    let batch = batch(value, header);
+    let mut body = Writer::default();
+    body.0.extend((-1_i16).to_be_bytes()); // No transaction.
+    body.0.extend((-1_i16).to_be_bytes()); // All replicas in sync have it.
+    body.0.extend(5_000_i32.to_be_bytes()); // Milliseconds the broker may take.
+    body.count(1);
+    body.text(topic);
+    body.count(1);
+    body.0.extend(partition.to_be_bytes());
+    body.count(batch.len());
+    body.0.extend(batch);
+    let answer = call(port, PRODUCE, &body.0)?;
+    let mut answer = Reader(&answer);
+    answer.count()?;
+    answer.text()?;
+    answer.count()?;
+    answer.int32()?;
+    match answer.int16()? {
+        0 => Ok(()),
+        error => Err(io::Error::other(format!("the broker refused the record with error {error}"))),
+    }
+}
+
+/// A batch of one record, in the second and present format.
+fn batch(value: &[u8], (name, text): (&[u8], &[u8])) -> Vec<u8> {
+    let mut record = Writer::default();
+    record.0.extend([0, 0, 0]); // Attributes, and how far time and offset are from the batch's.
+    record.varint(-1); // No key.
+    record.part(value);
+    record.varint(1); // Headers.
+    record.part(name);
+    record.part(text);
+    let mut checked = Writer::default();
+    checked.0.extend([0; 2 + 4]); // Attributes, last offset.
+    checked.0.extend([0xff; 8 + 8 + 8 + 2 + 4]); // First and last time, producer, its epoch and sequence: none.
+    checked.count(1);
+    checked.part(&record.0);
+    let mut batch = Writer::default();
+    batch.0.extend([0; 8]); // Its offset is the broker's to choose.
+    batch.count(4 + 1 + 4 + checked.0.len());
+    batch.0.extend([0xff; 4]); // Epoch of the leader.
+    batch.0.push(2);
+    batch.0.extend(crc32c(&checked.0).to_be_bytes());
+    batch.0.extend(checked.0);
+    batch.0
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
+    })
+}
+
 fn call(port: u16, (api, version): (i16, i16), body: &[u8]) -> io::Result<Vec<u8>> {
     let mut request = Writer::default();
     request.0.extend(api.to_be_bytes());
@@ -119,6 +175,23 @@ impl Writer {
     fn text(&mut self, text: &str) {
         self.0.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
         self.0.extend(text.as_bytes());
+    }
+}
+
+impl Writer {
+    /// Zigzag, seven bits at a time.
+    fn varint(&mut self, number: i64) {
+        let mut rest = ((number << 1) ^ (number >> 63)).cast_unsigned();
+        while rest > 0x7f {
+            self.0.push(rest.to_le_bytes()[0] | 0x80);
+            rest >>= 7;
+        }
+        self.0.push(rest.to_le_bytes()[0]);
+    }
+
+    fn part(&mut self, bytes: &[u8]) {
+        self.varint(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        self.0.extend(bytes);
     }
 }
 

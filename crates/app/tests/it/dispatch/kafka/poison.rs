@@ -90,6 +90,34 @@ async fn nonsense_is_kept_with_its_reason_and_holds_up_nobody() {
     drop(tidegate);
 }
 
+/// A header whose name was not UTF-8 made the client panic, the reader began anew, read the same record again, and so for ever.
+#[test]
+fn a_header_name_that_is_not_text_costs_its_record_and_no_partition() {
+    let backend = need!(Backend::kafka());
+    let Backend::Kafka(_, kafka) = &backend else { unreachable!() };
+    let receiver = Receiver::start();
+    let tidegate = replica(&backend).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    wait_until_shared(&[&tidegate]);
+    for number in 0..6 {
+        let (good, bad) = (event(number).to_string(), event(number + 6).to_string());
+        let partition = i32::try_from(number).unwrap();
+        kafka.produce(partition, bad.as_bytes(), (b"bad\xff\xfe", b"v"));
+        kafka.produce(partition, good.as_bytes(), (b"good", b"v"));
+    }
+    assert_nothing_lost(addr, &receiver, 6);
+    let kept = Call::get("/v1/rejected?reason=bad_header").to(addr).expect(200);
+    let kept = kept["data"].as_array().unwrap();
+    assert_eq!(kept.len(), 6, "{kept:?}");
+    let id = kept[0]["id"].as_str().unwrap();
+    let first = Call::get(&format!("/v1/rejected/{id}")).to(addr).expect(200);
+    let bytes = BASE64_STANDARD.decode(first["value_base64"].as_str().unwrap()).unwrap();
+    assert!((6..12).any(|number| event(number).to_string().as_bytes() == bytes));
+    assert!(first["detail"].as_str().unwrap().contains("not UTF-8"), "{first}");
+    assert_eq!(tidegate.metric("tidegate_kafka_restarts_total").unwrap_or(0.0), 0.0);
+}
+
 fn look(
     backend: &Backend,
     addr: std::net::SocketAddr,
