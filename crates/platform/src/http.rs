@@ -15,8 +15,9 @@ use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body as _;
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
 };
+use time::{OffsetDateTime, UtcOffset};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::problem::Problem;
@@ -112,6 +113,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// For a field that is an object or absent: `#[serde(deserialize_with = "object")]`.
 pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(value)| value))
+}
+
+/// For a time that may be absent: `#[serde(default, deserialize_with = "utc")]`. Whatever its offset, it becomes UTC, and lies in
+/// the years that can be written and stored.
+pub fn utc<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OffsetDateTime>, D::Error> {
+    let Some(read) = time::serde::rfc3339::option::deserialize(deserializer)? else { return Ok(None) };
+    let at = read.checked_to_offset(UtcOffset::UTC).filter(|at| at.year() >= 0);
+    at.map(Some).ok_or_else(|| D::Error::custom("in UTC this time lies outside of the years 0000 to 9999"))
 }
 
 fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
@@ -293,6 +302,26 @@ mod tests {
     fn an_unknown_field_is_named() {
         let problem = problem(r#"{"name":"a","tags":[],"nmae":1}"#);
         assert_eq!(problem["field"], "nmae");
+    }
+
+    #[test]
+    fn times_become_utc_and_stay_within_its_years() {
+        #[derive(Debug, Deserialize)]
+        struct Timed {
+            #[serde(default, deserialize_with = "utc")]
+            at: Option<OffsetDateTime>,
+        }
+
+        let read = |at: &str| parse_json::<Timed>(format!(r#"{{"at":"{at}"}}"#).as_bytes());
+        let at = read("2026-11-16T05:00:00+05:00").unwrap().at.unwrap();
+        assert_eq!((at.offset(), at.hour()), (UtcOffset::UTC, 0));
+        assert!(read("9999-12-31T23:59:59Z").is_ok() && read("0000-01-01T00:00:00Z").is_ok());
+        assert!(parse_json::<Timed>(br#"{"at":null}"#).unwrap().at.is_none());
+        for outside in ["9999-12-31T23:59:59-00:01", "9999-12-31T01:00:00-23:59", "0000-01-01T00:00:00+00:01"] {
+            let problem = serde_json::to_value(read(outside).unwrap_err()).unwrap();
+            assert_eq!((&problem["status"], &problem["field"]), (&422.into(), &"at".into()), "{problem}");
+            assert!(problem["detail"].as_str().unwrap().ends_with("years 0000 to 9999"), "{problem}");
+        }
     }
 
     #[test]

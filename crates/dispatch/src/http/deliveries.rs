@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, Page, PageQuery, Path, Query},
+    http::{Json, Page, PageQuery, Path, Query, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -33,11 +33,11 @@ pub(super) struct DeliveryQuery {
     #[serde(rename = "type")]
     event_type: Option<String>,
     /// Made at or after this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(value_type = Option<String>, format = DateTime)]
     since: Option<OffsetDateTime>,
     /// Made before this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<OffsetDateTime>,
     limit: Option<u32>,
@@ -60,10 +60,10 @@ pub(super) struct AttemptQuery {
     #[serde(rename = "type")]
     #[param(ignore)]
     event_type: Option<String>,
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(ignore)]
     since: Option<OffsetDateTime>,
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(ignore)]
     until: Option<OffsetDateTime>,
     #[param(ignore)]

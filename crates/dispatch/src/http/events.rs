@@ -19,7 +19,7 @@ use futures_util::{
 use http_body_util::BodyExt;
 use platform::{
     crash::crash_point,
-    http::{Json, Page, PageQuery, Path, Query},
+    http::{Json, Page, PageQuery, Path, Query, utc},
     problem::Problem,
 };
 use serde::{Deserialize, Serialize};
@@ -322,11 +322,11 @@ struct EventQuery {
     #[serde(rename = "type")]
     event_type: Option<String>,
     /// Accepted at or after this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(value_type = Option<String>, format = DateTime)]
     since: Option<OffsetDateTime>,
     /// Accepted before this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<OffsetDateTime>,
     limit: Option<u32>,

@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, OptionalJson, Page, PageQuery, Path, Query},
+    http::{Json, OptionalJson, Page, PageQuery, Path, Query, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -41,11 +41,11 @@ struct JobIn {
     #[schema(example = json!(["order.*"]))]
     event_types: Option<Vec<String>>,
     /// Made at or after this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<OffsetDateTime>,
     /// Made before this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
+    #[serde(default, deserialize_with = "utc")]
     #[schema(value_type = Option<String>, format = DateTime)]
     until: Option<OffsetDateTime>,
     /// Replay only: also make deliveries of events since `since` that a subscription wants now and has none of.

@@ -14,6 +14,7 @@ each_queue! {
 }
 
 each_backend! {
+    a_time_is_read_in_utc_or_refused
     a_wrong_subscription_is_refused_and_nothing_is_stored
     a_foreign_id_is_an_unknown_id
 }
@@ -51,6 +52,8 @@ fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"type": "a.b", "data": {}, "id": 7}), Some("id")),
         (json!({"type": "a.b", "data": {}, "topic": "x"}), Some("topic")),
         (json!({"type": "a.b", "data": {}, "deliver_at": "tomorrow"}), Some("deliver_at")),
+        (json!({"type": "a.b", "data": {}, "deliver_at": "9999-12-31T23:59:59-00:01"}), Some("deliver_at")),
+        (json!({"type": "a.b", "data": {}, "deliver_at": "2206-11-16T00:00:00Z"}), Some("deliver_at")),
         (json!({"type": "", "data": {}}), Some("type")),
         (json!({"type": "a b", "data": {}}), Some("type")),
         (json!({"type": "a.*", "data": {}}), Some("type")),
@@ -78,6 +81,31 @@ fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
     post(addr, nested(120)).expect(202);
     wait_until(SOON, "the good one", || !is_empty(addr, "/v1/events"));
     assert_eq!(Call::get("/v1/events").to(addr).expect(200)["data"].as_array().unwrap().len(), 1);
+    assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
+}
+
+/// A time whose year is 10000 in UTC was a panic in PostgreSQL's client, and a 500.
+fn a_time_is_read_in_utc_or_refused(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    for list in ["deliveries", "events", "attempts"] {
+        for field in ["since", "until"] {
+            let path = |time: &str| format!("/v1/{list}?{field}={time}");
+            let problem = Call::get(&path("9999-12-31T23:59:59-23:00")).to(addr).expect_problem(400, "invalid_query");
+            assert_eq!(problem["field"], field, "{problem}");
+            for edge in ["9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00-05:00"] {
+                Call::get(&path(edge)).to(addr).expect(200);
+            }
+        }
+    }
+    for field in ["since", "until"] {
+        let job = |time: &str| Call::post("/v1/jobs", json!({"kind": "replay", field: time})).to(addr);
+        let problem = job("9999-12-31T23:59:59-23:00").expect_problem(422, "invalid_field");
+        assert_eq!(problem["field"], field, "{problem}");
+        assert_eq!(job("2026-01-01T05:00:00+05:00").expect(202)[field], "2026-01-01T00:00:00Z");
+    }
+    let event = json!({"type": "a.b", "data": 1, "deliver_at": "2026-01-01T05:00:00+05:00"});
+    assert_eq!(post(addr, event.to_string()).expect(202)["deliver_at"], "2026-01-01T00:00:00Z");
     assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
 }
 

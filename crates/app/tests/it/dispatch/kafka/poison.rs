@@ -17,13 +17,17 @@ use crate::{
 /// Every kind of nonsense, and the reason it gets.
 fn nonsense(kind: usize) -> (u32, &'static str, Vec<u8>, &'static str) {
     let good = br#"{"id":"p","type":"a.b","data":1}"#.to_vec();
-    match kind % 7 {
+    match kind % 8 {
         0 => (VERSION, "default", br#"{"id":"p","type":"a.b","da"#.to_vec(), "unreadable"),
         1 => (VERSION, "default", b"{\"id\":\"p\",\"type\":\"a.b\",\"data\":\"\xff\xfe\"}".to_vec(), "unreadable"),
         2 => (VERSION + 1, "default", good, "unknown_version"),
         3 => (VERSION, "No Such", good, "bad_tenant"),
         4 => (VERSION, "default", br#"{"id":"p","type":"not a type","data":1}"#.to_vec(), "invalid_event"),
         5 => (VERSION, "ghost", good, "bad_tenant"),
+        6 => {
+            let late = br#"{"id":"p","type":"a.b","data":1,"deliver_at":"9999-12-31T23:59:59-00:01"}"#;
+            (VERSION, "default", late.to_vec(), "unreadable")
+        }
         _ => {
             let data = "x".repeat(200_000);
             (
