@@ -33,6 +33,9 @@ pub enum Error {
     TooLargeForKafka,
     #[error("the batch it was in failed: {0}")]
     Batch(Arc<Error>),
+    #[cfg(feature = "kafka")]
+    #[error("writing it panicked; the log has the cause")]
+    Panicked,
     #[error("too much waits to be written")]
     Busy,
     #[error("the process is shutting down")]
@@ -79,7 +82,7 @@ impl From<Error> for Problem {
                 "the event is larger than a record of the topic may be: send less, or raise its max.message.bytes",
             ),
             #[cfg(feature = "kafka")]
-            Error::Kafka(_) => Problem::internal(&error),
+            Error::Kafka(_) | Error::Panicked => Problem::internal(&error),
             #[cfg(not(feature = "kafka"))]
             Error::NoKafka => Problem::internal(&error),
             Error::Batch(_) | Error::Vault(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),

@@ -2,7 +2,8 @@
 //!
 //! A batch is whatever has arrived: alone when idle, thousands under load. While the database does not keep up, the thread
 //! pauses its partitions and goes on polling, so that the group knows it alive and memory stays bounded. Only what is
-//! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten.
+//! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten. A batch
+//! that ends unwritten, whatever the cause, ends its reader: the next one reads its records again.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -69,6 +70,8 @@ struct Shared {
     is_paused: AtomicBool,
     /// Partitions came since reading was last paused or resumed.
     are_new: AtomicBool,
+    /// A batch ended unwritten.
+    is_broken: AtomicBool,
     /// The thread leaves, or has failed: its partitions are given back, not taken away.
     is_leaving: AtomicBool,
     held: Held,
@@ -77,7 +80,26 @@ struct Shared {
 
 struct Batch {
     records: Vec<Incoming>,
+    under_way: UnderWay,
+}
+
+/// A batch's place among those under way, which it leaves however it ends.
+struct UnderWay {
+    shared: Arc<Shared>,
     marks: Vec<Mark>,
+    is_written: bool,
+}
+
+impl UnderWay {
+    fn end(mut self, is_written: bool) {
+        self.is_written = is_written;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.shared.finish(&self.marks, self.is_written);
+    }
 }
 
 /// Reads until shutdown.
@@ -97,7 +119,7 @@ pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(
             let reader = Reader::new(&config, &taking, &held, &tasks);
             let ended = tokio::task::spawn_blocking({
                 let stopping = stopping.clone();
-                move || reader.and_then(|reader| reader.run(&stopping))
+                move || reader?.run(&stopping)
             });
             match ended.await {
                 Ok(Ok(())) => break,
@@ -112,17 +134,12 @@ pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(
 }
 
 /// Routes batches in their order, and has them written, a few at a time.
-async fn route(
-    taking: Taking,
-    mut batches: mpsc::Receiver<Batch>,
-    shared: Arc<Shared>,
-    give_up: CancellationToken,
-    tasks: Tasks,
-) {
+async fn route(taking: Taking, mut batches: mpsc::Receiver<Batch>, give_up: CancellationToken, tasks: Tasks) {
     let writers = Arc::new(Semaphore::new(WRITERS as usize));
     let mut tenants = Tenants::new(taking.tenants.clone());
     let mut is_patient = true;
-    while let Some(Batch { records, marks }) = batches.recv().await {
+    while let Some(Batch { records, under_way }) = batches.recv().await {
+        crash_point("route.before");
         if !taking.freshen(&records, &give_up).await || !tenants.learn(&records, &give_up).await {
             return;
         }
@@ -132,11 +149,12 @@ async fn route(
         // A batch with a line to keep is written after all before it and before all behind it.
         let permits = if routed.is_ordered { WRITERS } else { 1 };
         let Ok(writer) = Arc::clone(&writers).acquire_many_owned(permits).await else { return };
-        let (taking, shared, give_up) = (taking.clone(), Arc::clone(&shared), give_up.clone());
+        let (taking, give_up) = (taking.clone(), give_up.clone());
         tasks.spawn("kafka batch", async move {
             let is_written = taking.write(routed, &give_up).await;
+            crash_point("batch.after");
             drop(writer);
-            shared.finish(&marks, is_written);
+            under_way.end(is_written);
         });
     }
 }
@@ -163,6 +181,7 @@ impl Reader {
             written: Condvar::new(),
             is_paused: AtomicBool::new(false),
             are_new: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             held: Arc::clone(held),
             voice: Voice::default(),
@@ -172,7 +191,7 @@ impl Reader {
         consumer.subscribe(&[&config.topic])?;
         let (batches, received) = mpsc::channel(MOST_BATCHES);
         let give_up = CancellationToken::new();
-        let routing = route(taking.clone(), received, Arc::clone(&shared), give_up.clone(), tasks.clone());
+        let routing = route(taking.clone(), received, give_up.clone(), tasks.clone());
         tasks.spawn("kafka router", routing);
         Ok(Reader {
             consumer,
@@ -185,7 +204,7 @@ impl Reader {
         })
     }
 
-    fn run(mut self, stopping: &CancellationToken) -> Result<(), KafkaError> {
+    fn run(mut self, stopping: &CancellationToken) -> Result<(), Error> {
         let mut ended = Ok(());
         while !stopping.is_cancelled() {
             self.commit_when_due();
@@ -198,11 +217,15 @@ impl Reader {
         ended
     }
 
-    fn step(&mut self) -> Result<(), KafkaError> {
+    fn step(&mut self) -> Result<(), Error> {
+        if self.shared.is_broken.load(Relaxed) {
+            return Err(Error::Panicked);
+        }
         if !self.shared.wait_for_room() {
             // Long enough without room: the group must hear from us, and memory must not fill.
             self.pause();
-            return self.poll(WAIT).map(drop);
+            self.poll(WAIT)?;
+            return Ok(());
         }
         self.resume();
         let mut bytes = 0;
@@ -255,9 +278,9 @@ impl Reader {
             return;
         }
         *self.shared.under_way.lock() += 1;
-        if self.batches.blocking_send(Batch { records, marks }).is_err() {
-            self.shared.finish(&[], false);
-        }
+        let under_way = UnderWay { shared: Arc::clone(&self.shared), marks, is_written: false };
+        // Where nobody receives any more, what comes back is dropped, and says that it ended unwritten.
+        self.batches.blocking_send(Batch { records, under_way }).ok();
     }
 
     fn pause(&mut self) {
@@ -331,6 +354,8 @@ impl Shared {
         if is_written {
             let mut tracker = self.tracker.lock();
             marks.iter().for_each(|mark| tracker.finish(*mark));
+        } else {
+            self.is_broken.store(true, Relaxed);
         }
         *self.under_way.lock() -= 1;
         self.written.notify_all();
@@ -339,7 +364,8 @@ impl Shared {
     fn wait_until_idle(&self, partitions: &[i32]) {
         let deadline = Instant::now() + LAST_WAIT;
         let mut under_way = self.under_way.lock();
-        while !self.tracker.lock().is_idle(partitions) && Instant::now() < deadline {
+        // What ended unwritten leaves its line open for ever: nobody waits for it.
+        while *under_way > 0 && !self.tracker.lock().is_idle(partitions) && Instant::now() < deadline {
             self.written.wait_for(&mut under_way, WAIT);
         }
     }

@@ -1,13 +1,21 @@
 //! From records to rows: decode, route, write, hand over what was born leased.
 //!
 //! `route` runs for one batch after the other, so that what is first in a partition is first in its line; `write` may run
-//! for several at once. Whatever cannot become an event is kept as a rejected record. `write` returns when all of its
+//! for several at once. Whatever cannot become an event, or makes us panic, is kept as a rejected record. `write` returns when all of its
 //! records are in the database, however long that takes.
 
-use std::{sync::Arc, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, future::BoxFuture};
+use platform::shutdown::TASK_PANICS;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +26,7 @@ use super::{
 use crate::{
     announce::Workers,
     catalog::Catalog,
+    error::Error,
     intake::{self, Intake},
     metrics as names,
     store::{Accepted, Lease, NewEvent, Store, rejected::NewRejected},
@@ -88,7 +97,8 @@ impl Taking {
     pub(super) fn route(&self, records: Vec<Incoming>, tenants: &Tenants) -> Routed {
         let mut routed = Routed { events: Vec::new(), records: Vec::new(), rejected: Vec::new(), is_ordered: false };
         for record in records {
-            match tenants.check(&record).and_then(|()| self.event(&record)) {
+            let read = || tenants.check(&record).and_then(|()| self.event(&record));
+            match catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(unstorable(&panicked()))) {
                 Ok(event) => {
                     routed.is_ordered |= event.deliveries.iter().any(|delivery| delivery.ordering_key.is_some());
                     routed.events.push(event);
@@ -165,7 +175,8 @@ impl Taking {
             let mut pause = Duration::from_millis(20);
             loop {
                 let (store, lease, workers) = (self.store.clone(), self.lease.clone(), self.workers.clone());
-                match intake::take_in(store, lease, workers, Arc::clone(&events)).await {
+                let taking = AssertUnwindSafe(intake::take_in(store, lease, workers, Arc::clone(&events)));
+                match taking.catch_unwind().await.unwrap_or_else(|_| Err(panicked())) {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
                     Err(error) if error.is_transient() => {
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
@@ -174,10 +185,7 @@ impl Taking {
                             return None;
                         }
                     }
-                    Err(error) if events.len() == 1 => {
-                        let detail = platform::problem::Chain(&error).to_string();
-                        return Some(vec![Err(Rejection::new("unstorable", detail))]);
-                    }
+                    Err(error) if events.len() == 1 => return Some(vec![Err(unstorable(&error))]),
                     Err(_) => {
                         let (first, second) = events.split_at(events.len() / 2);
                         let mut answers = self.take_in(first.into(), give_up).await?;
@@ -210,6 +218,16 @@ impl Taking {
         }
         true
     }
+}
+
+/// The panic itself was told where it happened.
+fn panicked() -> Error {
+    metrics::counter!(TASK_PANICS, "task" => "kafka batch").increment(1);
+    Error::Panicked
+}
+
+fn unstorable(error: &Error) -> Rejection {
+    Rejection::new("unstorable", platform::problem::Chain(error).to_string())
 }
 
 /// A part of the trace that the event was sent in, if it was.

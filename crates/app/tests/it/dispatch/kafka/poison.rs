@@ -8,7 +8,7 @@ use dispatch::kafka::{Config, Outgoing, Producer, VERSION, config::Surroundings}
 use serde_json::{Value, json};
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{assert_nothing_lost, event, wait_until_shared, ways};
+use super::{assert_nothing_lost, event, send_patiently, wait_until_shared, ways};
 use crate::{
     dispatch::{LATER, replica, say, subscribe},
     support::{Backend, Call, size},
@@ -120,6 +120,26 @@ fn a_header_name_that_is_not_text_costs_its_record_and_no_partition() {
     assert!((6..12).any(|number| event(number).to_string().as_bytes() == bytes));
     assert!(first["detail"].as_str().unwrap().contains("not UTF-8"), "{first}");
     assert_eq!(tidegate.metric("tidegate_kafka_restarts_total").unwrap_or(0.0), 0.0);
+}
+
+/// What panics between reading and writing ends its reader, and the next one reads the same records again.
+#[test]
+fn a_panic_on_the_way_to_the_rows_loses_nothing() {
+    for point in ["route.before", "batch.after"] {
+        let backend = need!(Backend::kafka());
+        let receiver = Receiver::start();
+        let tidegate = replica(&backend).env("TIDEGATE_CRASH_AT", &format!("{point}:2:panic")).start();
+        let addr = tidegate.addr();
+        subscribe(addr, &receiver.url("/"), json!({}));
+        wait_until_shared(&[&tidegate]);
+        for start in 0..20 {
+            send_patiently(start * 10..(start + 1) * 10, addr);
+        }
+        assert_nothing_lost(addr, &receiver, 200);
+        assert_eq!(tidegate.metric("tidegate_kafka_restarts_total"), Some(1.0), "{point}");
+        assert_eq!(tidegate.metric("tidegate_task_panics_total"), Some(1.0), "{point}");
+        wait_until(LATER, "all of it to be committed", || tidegate.metric("tidegate_kafka_lag_records") == Some(0.0));
+    }
 }
 
 fn look(

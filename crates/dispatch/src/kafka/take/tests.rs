@@ -1,0 +1,62 @@
+//! What a batch does with a record that makes us panic. On PostgreSQL, whose client panics at a time it cannot express.
+
+use platform::{
+    db::{Config, Database, File},
+    secret::Secret,
+    shutdown::Tasks,
+};
+use tenancy::vault::Vault;
+use testkit::need;
+use time::macros::datetime;
+
+use super::*;
+use crate::announce::Announcer;
+
+async fn taking(url: &str, tasks: &Tasks) -> Taking {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File { url: Secret::new(url), pool_size: 4, ca_file: String::new() };
+    let database = Database::connect(&Config::new(&file, folder.path()).unwrap()).await.unwrap();
+    database.migrate(&[tenancy::MIGRATIONS, crate::store::MIGRATIONS]).await.unwrap();
+    let (store, tenants) = (Store::new(database.clone()), tenancy::Store::new(database));
+    store.prepare_days().await.unwrap();
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    let workers = Workers { here: None, elsewhere: Announcer::default() };
+    let lease = Lease { owner: "nobody".into(), length: Duration::from_secs(60) };
+    let max_event = 1000;
+    let config = crate::config::Config {
+        poll_interval: Duration::from_secs(1),
+        batch_size: 10,
+        lease: lease.length,
+        max_in_flight: 10,
+        max_events: 10,
+        max_event,
+        retention: Duration::from_secs(86_400),
+    };
+    let intake = Intake::start(store.clone(), catalog.clone(), workers.clone(), lease.clone(), &config, None, tasks);
+    Taking { store, tenants, catalog, intake, workers, lease, topic: "t".into(), max_event }
+}
+
+fn record(offset: i64) -> Incoming {
+    let value = format!(r#"{{"id":"e{offset}","type":"a.b","data":1}}"#).into_bytes();
+    Incoming { partition: 0, offset, at_ms: 0, key: None, value, headers: Vec::new(), unnamed: 0 }
+}
+
+/// One such record in a batch, and all others of the batch were neither written nor rejected: they were gone.
+#[tokio::test]
+async fn a_record_that_makes_us_panic_is_kept_and_takes_no_other_along() {
+    let postgres = need!(testkit::postgres());
+    let (tasks, give_up) = (Tasks::new(), CancellationToken::new());
+    let taking = taking(&postgres.url(), &tasks).await;
+    let mut tenants = Tenants::new(taking.tenants.clone());
+    let records: Vec<Incoming> = (0..5).map(record).collect();
+    assert!(tenants.learn(&records, &give_up).await);
+    let mut routed = taking.route(records, &tenants);
+    routed.events[3].deliver_at = Some(datetime!(9999-12-31 23:59:59 -0:01));
+    assert!(taking.write(routed, &give_up).await);
+    for offset in [0, 1, 2, 4] {
+        assert!(taking.store.event("default", &format!("e{offset}")).await.unwrap().is_some(), "{offset}");
+    }
+    let kept = taking.store.rejected(None, None, None, 10).await.unwrap();
+    let kept: Vec<(i64, &str)> = kept.iter().map(|record| (record.offset, record.reason.as_str())).collect();
+    assert_eq!(kept, [(3, "unstorable")]);
+}
