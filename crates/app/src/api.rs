@@ -19,7 +19,7 @@ use platform::{
     problem::Problem,
     telemetry::Telemetry,
 };
-use tenancy::Tenancy;
+use tenancy::{Ending, Tenancy};
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -60,6 +60,9 @@ impl Roles {
 /// Every crate's migrations, in the order of their dependencies.
 pub(crate) const MIGRATIONS: &[Migrations] =
     &[tenancy::MIGRATIONS, dispatch::MIGRATIONS, limits::MIGRATIONS, gates::MIGRATIONS];
+
+/// What every role ends with a tenant.
+pub(crate) const ENDINGS: &[Ending] = &[dispatch::end_tenant, limits::end_tenant, gates::end_tenant];
 
 #[derive(OpenApi)]
 #[openapi(

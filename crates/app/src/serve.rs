@@ -47,7 +47,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let limits = start_limits(config, &database, &shared, &tasks).await?;
     let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
     let health = health::of(config, &database, &shared, &dispatch, &tasks);
-    let tenancy = Tenancy::new(&config.security.doors, database, tasks.clone());
+    let tenancy = Tenancy::new(&config.security.doors, database, api::ENDINGS, tasks.clone());
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
     let served = config.roles.contains(&Role::Api).then(|| dispatch.clone());
     let roles = api::Roles { dispatch: served, limits, gates };

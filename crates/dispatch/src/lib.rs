@@ -50,7 +50,7 @@ use self::{
 pub use self::{
     config::Config,
     http::{EventLane, routes},
-    store::MIGRATIONS,
+    store::{MIGRATIONS, records::end_tenant},
 };
 
 /// What dispatch stands on.

@@ -41,7 +41,7 @@ pub use self::{
     engine::Engine,
     error::Error,
     http::{CheckLane, routes},
-    store::MIGRATIONS,
+    store::{MIGRATIONS, end_tenant},
 };
 
 /// What limits stand on.

@@ -45,7 +45,8 @@ struct NewTenant {
 
 /// Create a tenant
 #[utoipa::path(post, path = "/admin/tenants", tag = "admin", request_body = NewTenant, responses(
-    (status = 201, body = Tenant), (status = 409, description = "the id is taken", body = Problem)))]
+    (status = 201, body = Tenant),
+    (status = 409, description = "the id is taken (`tenant_exists`), or was once (`tenant_deleted`)", body = Problem)))]
 async fn create_tenant(
     State(tenancy): State<Tenancy>,
     caller: Caller,
@@ -57,14 +58,11 @@ async fn create_tenant(
         Some(id) => id::check(&id).map_err(invalid("id"))?.to_owned(),
         None => id::new("tnt"),
     };
-    let created = tenancy.store().create_tenant(&caller.actor, &id, name).await.map_err(|error| {
-        if error.is_duplicate() {
-            return Problem::conflict("tenant_exists", format!("there is a tenant {id:?} already: choose another id"))
-                .field("id");
-        }
-        error.into()
-    })?;
-    Ok((StatusCode::CREATED, Json(created)))
+    match tenancy.store().create_tenant(&caller.actor, &id, name).await {
+        Ok(created) => Ok((StatusCode::CREATED, Json(created))),
+        Err(error) if error.is_duplicate() => Err(taken(tenancy.store().is_deleted(&id).await?, &id)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// List tenants
@@ -117,7 +115,11 @@ async fn update_tenant(
     renamed.map(Json).ok_or_else(|| Problem::not_found("tenant", &id))
 }
 
-/// Delete a tenant and all its keys
+/// Delete a tenant
+///
+/// Its keys, subscriptions, limit rules and policies of gates end with it, within a second in every process, and nothing
+/// more is sent for it. Its events and deliveries can no longer be reached; they stay until they are as old as the
+/// retention says. Its id is never given out again.
 #[utoipa::path(delete, path = "/admin/tenants/{tenant}", tag = "admin", responses(
     (status = 204), (status = 404, body = Problem), (status = 409, description = "the default tenant stays", body = Problem)))]
 async fn delete_tenant(
@@ -132,10 +134,9 @@ async fn delete_tenant(
             "the default tenant cannot be deleted: calls without a tenant mean it",
         ));
     }
-    if !tenancy.store().delete_tenant(&caller.actor, &id).await? {
+    if !tenancy.delete(&caller.actor, &id).await? {
         return Err(Problem::not_found("tenant", &id));
     }
-    tenancy.door().forget();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -184,7 +185,8 @@ async fn create_key(
         caller.require(*scope)?;
     }
     let ttl = new.expires_in.map(|Span(ttl)| check::ttl(ttl)).transpose().map_err(invalid("expires_in"))?;
-    let (api_key, key) = tenancy.create_key(&caller.actor, &tenant, name, &scopes, ttl).await?;
+    let made = tenancy.create_key(&caller.actor, &tenant, name, &scopes, ttl).await?;
+    let (api_key, key) = made.ok_or_else(|| Problem::not_found("tenant", &tenant))?;
     Ok((StatusCode::CREATED, Json(ShownKey { api_key, key: key.expose().to_owned() })))
 }
 
@@ -297,6 +299,17 @@ async fn visible(tenancy: &Tenancy, caller: &Caller, id: &str) -> Result<Tenant,
         return Err(missing());
     }
     tenancy.store().tenant(id).await?.ok_or_else(missing)
+}
+
+/// What was made under an old id must not become a new tenant's.
+fn taken(is_deleted: bool, id: &str) -> Problem {
+    let (code, detail) = match is_deleted {
+        true => {
+            ("tenant_deleted", format!("tenant {id:?} was deleted, and its id is not given out again: choose another"))
+        }
+        false => ("tenant_exists", format!("there is a tenant {id:?} already: choose another id")),
+    };
+    Problem::conflict(code, detail).field("id")
 }
 
 fn chosen_scopes(role: Option<Role>, scopes: Option<Vec<Scope>>) -> Result<Vec<Scope>, Problem> {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use platform::{
     config::Invalid,
-    db::{Database, Error},
+    db::{Database, Error, Step},
     secret::Secret,
     shutdown::Tasks,
 };
@@ -32,20 +32,25 @@ use platform::{
 use self::{config::Doors, door::Door, model::ApiKey, scope::Scope, store::NewKey, vault::Vault};
 pub use self::{
     http::routes,
-    store::{MIGRATIONS, Store, audit},
+    store::{MIGRATIONS, Store, audit, keep_tenant},
 };
+
+/// What a role ends with a tenant, in the transaction that deletes it: so it is done even if this process dies then.
+pub type Ending = fn(tenant: &str) -> Vec<Step>;
 
 /// The tenants of one database, and the door in front of them. Cheap to clone.
 #[derive(Clone)]
 pub struct Tenancy {
     store: Store,
     door: Door,
+    endings: &'static [Ending],
 }
 
 impl Tenancy {
-    pub fn new(doors: &Doors, database: Database, tasks: Tasks) -> Self {
+    /// `endings` are those of every role, also of those that other processes have.
+    pub fn new(doors: &Doors, database: Database, endings: &'static [Ending], tasks: Tasks) -> Self {
         let store = Store::new(database);
-        Tenancy { door: Door::new(doors, store.clone(), tasks), store }
+        Tenancy { door: Door::new(doors, store.clone(), tasks), store, endings }
     }
 
     pub fn door(&self) -> &Door {
@@ -56,7 +61,15 @@ impl Tenancy {
         &self.store
     }
 
-    /// Makes a key. It is returned once and stored only as a hash.
+    /// Ends a tenant for good: its keys, and what the roles do for it. False if there is none.
+    pub async fn delete(&self, actor: &str, tenant: &str) -> Result<bool, Error> {
+        let endings = self.endings.iter().flat_map(|ending| ending(tenant)).collect();
+        let is_found = self.store.delete_tenant(actor, tenant, endings).await?;
+        self.door.forget();
+        Ok(is_found)
+    }
+
+    /// Makes a key. It is returned once and stored only as a hash. `None`: there is no such tenant.
     pub async fn create_key(
         &self,
         actor: &str,
@@ -64,10 +77,10 @@ impl Tenancy {
         name: &str,
         scopes: &[Scope],
         ttl: Option<Duration>,
-    ) -> Result<(ApiKey, Secret), Error> {
+    ) -> Result<Option<(ApiKey, Secret)>, Error> {
         let key = key::generate();
-        let api_key = self.store.create_key(actor, tenant, &new_key(&key, name, scopes, ttl)).await?;
-        Ok((api_key, key))
+        let made = self.store.create_key(actor, tenant, &new_key(&key, name, scopes, ttl)).await?;
+        Ok(made.map(|api_key| (api_key, key)))
     }
 
     /// Makes a key in another's place, which stays valid for the grace time; `None` if that one is not live.

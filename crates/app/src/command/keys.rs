@@ -28,7 +28,8 @@ pub(super) async fn run(command: Keys) -> anyhow::Result<()> {
             let name = check::name(&name).map_err(|problem| Invalid::new("--name", problem))?;
             let tenancy = open(&tenant).await?;
             let scopes = Role::from(role).scopes();
-            let (api_key, key) = tenancy.create_key(ACTOR, &tenant.tenant, name, &scopes, ttl).await?;
+            let made = tenancy.create_key(ACTOR, &tenant.tenant, name, &scopes, ttl).await?;
+            let (api_key, key) = made.context("the tenant was deleted meanwhile")?;
             print(&format!("{}\n", key.expose()))?;
             note(&format!("{} is made; it is shown this once, so keep it now.", api_key.id));
         }
@@ -59,7 +60,7 @@ async fn open(arguments: &Tenant) -> anyhow::Result<Tenancy> {
     let config = config::database_only(&arguments.source.layers()?)?;
     let database = connect(&config).await?;
     database.migrate(api::MIGRATIONS).await?;
-    let tenancy = Tenancy::new(&Doors::Dev, database, Tasks::new());
+    let tenancy = Tenancy::new(&Doors::Dev, database, api::ENDINGS, Tasks::new());
     let tenant = &arguments.tenant;
     if tenancy.store().tenant(tenant).await?.is_none() {
         bail!("there is no tenant {tenant:?}: create it with POST /admin/tenants, or name another with --tenant");

@@ -203,6 +203,7 @@ pub(super) async fn create(
         }
         error.into()
     })?;
+    let row = row.ok_or_else(|| Problem::not_found("tenant", tenant))?;
     let shown = show(&dispatch, tenant, row).await?;
     Ok((StatusCode::CREATED, Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown })))
 }

@@ -7,7 +7,7 @@ use platform::{
     query,
 };
 use serde_json::value::RawValue;
-use tenancy::audit;
+use tenancy::{audit, keep_tenant};
 use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
@@ -49,7 +49,13 @@ pub(crate) const AIR: Duration = Duration::from_millis(10);
 /// their index say the same.
 pub(crate) const PARKED: &str = "the subscription is switched off";
 
+/// A tenant is deleted: its subscriptions end with it, and whoever claims one of its deliveries cancels it.
+pub fn end_tenant(tenant: &str) -> Vec<Step> {
+    vec![query!("bump_version_for_all").with([tenant.into()]), query!("delete_subscriptions").with([tenant.into()])]
+}
+
 impl Store {
+    /// `None`: there is no such tenant any more.
     pub async fn create_subscription(
         &self,
         actor: &str,
@@ -58,14 +64,15 @@ impl Store {
         settings: &Settings,
         enabled: bool,
         secrets: [SealedSecret; 3],
-    ) -> Result<SubscriptionRow, Error> {
+    ) -> Result<Option<SubscriptionRow>, Error> {
         let insert = query!("insert_subscription")
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
         let [signing, headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
         let entry = audit(tenant, actor, "subscription.created", id);
-        let rows = self.database.transact([bump(), insert, signing, headers, tls, entry]).await?;
-        Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)).expect("an insert returns its row"))
+        let steps = [keep_tenant(tenant), bump(), insert, signing, headers, tls, entry];
+        let rows = self.database.transact(steps).await?;
+        Ok(rows.and_then(|[_, _, rows, ..]| first(&rows, subscription)))
     }
 
     /// `enabled` is given where someone switches it by hand. `None`: it has changed since `before`, or is gone.

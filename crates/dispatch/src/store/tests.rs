@@ -32,6 +32,7 @@ pub(in crate::store) async fn open(url: &str, folder: &std::path::Path) -> Store
     let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
     let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
     database.migrate(&[tenancy::MIGRATIONS, MIGRATIONS]).await.unwrap();
+    tenancy::Store::new(database.clone()).create_tenant("dev", "acme", "Acme").await.unwrap();
     let store = Store::new(database);
     store.prepare_days().await.unwrap();
     store
@@ -448,7 +449,7 @@ async fn subscribed(store: &Store, id: &str) {
     }));
     let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
     let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
-    store.create_subscription("dev", "acme", id, &settings.unwrap(), true, secrets).await.unwrap();
+    store.create_subscription("dev", "acme", id, &settings.unwrap(), true, secrets).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -659,6 +660,30 @@ async fn what_nobody_would_ever_take_is_rescued_and_what_is_held_is_not() {
         assert_eq!(again, ["lost", "null", "years"]);
         let late = claimed.iter().find(|one| one.event_id == "years").unwrap();
         assert_eq!(store.record(vec![record(late, Status::Failed, None)]).await.unwrap(), 0, "it is another's now");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_a_tenant_its_subscriptions_end_and_none_is_made_after() {
+    each_store(async |store| {
+        for id in ["sub_1", "sub_2", "sub_3"] {
+            subscribed(&store, id).await;
+        }
+        let before = store.subscription_version().await.unwrap();
+        let tenants = tenancy::Store::new(store.database.clone());
+        assert!(tenants.delete_tenant("dev", "acme", crate::end_tenant("acme")).await.unwrap());
+        let changed = store.changed_subscriptions(before).await.unwrap();
+        assert!(changed.iter().all(|row| row.is_deleted && !row.enabled));
+        // A page of changes ends between two versions, so no two may share one.
+        let versions: Vec<i64> = changed.iter().map(|row| row.version).collect();
+        assert_eq!(versions, [before + 1, before + 2, before + 3]);
+        let settings = changed[0].settings.clone();
+        let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
+        let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
+        let late = store.create_subscription("dev", "acme", "late", &settings, true, secrets).await.unwrap();
+        assert!(late.is_none());
+        assert_eq!(store.subscriptions("acme", None, 10).await.unwrap().len(), 0);
     })
     .await;
 }

@@ -43,7 +43,11 @@ use self::{
     roll::Roll,
     store::{Listed, Store},
 };
-pub use self::{error::Error, http::routes, store::MIGRATIONS};
+pub use self::{
+    error::Error,
+    http::routes,
+    store::{MIGRATIONS, end_tenant},
+};
 use crate::{
     engine::{MOST_KEY_BYTES, Space, name},
     metrics::GATE_ENTRIES,

@@ -92,6 +92,11 @@ impl Store {
     }
 }
 
+/// A tenant is deleted: its rules end with it.
+pub fn end_tenant(tenant: &str) -> Vec<Step> {
+    vec![bump(), query!("delete_rules").with([tenant.into()])]
+}
+
 fn bump() -> Step {
     query!("bump_version").with([])
 }

@@ -64,3 +64,17 @@ async fn a_replica_reads_what_it_has_not_seen_deletions_included() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_tenants_rules_end_with_it() {
+    each_store(async |store| {
+        let made = store.create_rule("t", "one", &written(1)).await.unwrap().unwrap();
+        let other = store.create_rule("u", "one", &written(1)).await.unwrap().unwrap();
+        store.database.transact_all(end_tenant("t")).await.unwrap().unwrap();
+        assert!(store.rule("t", "one").await.unwrap().is_none());
+        assert!(store.rule("u", "one").await.unwrap().is_some());
+        let (changed, newest) = store.changed_rules(other.version).await.unwrap();
+        assert!(changed.len() == 1 && changed[0].is_deleted && newest > Some(made.version));
+    })
+    .await;
+}

@@ -134,15 +134,22 @@ impl Database {
 
     /// Runs all steps in one transaction and returns their rows; `None` if a step that must match did not.
     pub async fn transact<const N: usize>(&self, steps: [Step; N]) -> Result<Option<[Vec<Row>; N]>, Error> {
+        let answers = self.transact_all(steps.into()).await?;
+        Ok(answers.map(|answers| answers.try_into().expect("every step has an answer")))
+    }
+
+    /// The same for any number of steps.
+    pub async fn transact_all(&self, steps: Vec<Step>) -> Result<Option<Vec<Vec<Row>>>, Error> {
         match self {
             Database::Sqlite(sqlite) => {
                 let outcome = sqlite.write(move |connection| {
-                    let mut answers = [const { Vec::new() }; N];
-                    for (step, answer) in steps.iter().zip(&mut answers) {
-                        *answer = run_sqlite(connection, step)?;
+                    let mut answers = Vec::with_capacity(steps.len());
+                    for step in &steps {
+                        let answer = run_sqlite(connection, step)?;
                         if step.must_match && answer.is_empty() {
                             return Err(rusqlite::Error::QueryReturnedNoRows);
                         }
+                        answers.push(answer);
                     }
                     Ok(answers)
                 });
@@ -158,17 +165,18 @@ impl Database {
     }
 }
 
-async fn transact_postgres<const N: usize>(
+async fn transact_postgres(
     client: &mut deadpool_postgres::Object,
-    steps: &[Step; N],
-) -> Result<Option<[Vec<Row>; N]>, Error> {
+    steps: &[Step],
+) -> Result<Option<Vec<Vec<Row>>>, Error> {
     let transaction = client.transaction().await?;
-    let mut answers = [const { Vec::new() }; N];
-    for (step, answer) in steps.iter().zip(&mut answers) {
-        *answer = run_postgres(&transaction, step).await?;
+    let mut answers = Vec::with_capacity(steps.len());
+    for step in steps {
+        let answer = run_postgres(&transaction, step).await?;
         if step.must_match && answer.is_empty() {
             return Ok(None);
         }
+        answers.push(answer);
     }
     transaction.commit().await?;
     Ok(Some(answers))

@@ -19,8 +19,14 @@ use crate::{
 /// The schema of this crate.
 pub const MIGRATIONS: Migrations = Migrations {
     name: "tenancy",
-    sqlite: &[("V1__tenancy", include_str!("../../migrations/sqlite/V1__tenancy.sql"))],
-    postgres: &[("V1__tenancy", include_str!("../../migrations/postgres/V1__tenancy.sql"))],
+    sqlite: &[
+        ("V1__tenancy", include_str!("../../migrations/sqlite/V1__tenancy.sql")),
+        ("V2__deleted", include_str!("../../migrations/sqlite/V2__deleted.sql")),
+    ],
+    postgres: &[
+        ("V1__tenancy", include_str!("../../migrations/postgres/V1__tenancy.sql")),
+        ("V2__deleted", include_str!("../../migrations/postgres/V2__deleted.sql")),
+    ],
 };
 
 #[derive(Clone)]
@@ -85,17 +91,26 @@ impl Store {
         Ok(rows.and_then(|[rows, _]| first(rows, tenant)))
     }
 
-    /// Deletes the tenant and all its keys; false if there is none.
-    pub async fn delete_tenant(&self, actor: &str, id: &str) -> Result<bool, Error> {
+    /// Deletes the tenant, all its keys, and what the roles end with it; false if there is none.
+    pub async fn delete_tenant(&self, actor: &str, id: &str, endings: Vec<Step>) -> Result<bool, Error> {
         let delete = query!("delete_tenant").with([id.into()]).must_match();
-        Ok(self.0.transact([delete, audit(id, actor, "tenant.deleted", id)]).await?.is_some())
+        let mut steps = vec![delete, query!("delete_keys").with([id.into()]), audit(id, actor, "tenant.deleted", id)];
+        steps.extend(endings);
+        Ok(self.0.transact_all(steps).await?.is_some())
     }
 
-    pub async fn create_key(&self, actor: &str, tenant: &str, new: &NewKey<'_>) -> Result<ApiKey, Error> {
+    /// Was there a tenant with this id?
+    pub async fn is_deleted(&self, id: &str) -> Result<bool, Error> {
+        Ok(!self.0.fetch(query!("get_deleted_tenant").with([id.into()])).await?.is_empty())
+    }
+
+    /// `None`: there is no such tenant any more.
+    pub async fn create_key(&self, actor: &str, tenant: &str, new: &NewKey<'_>) -> Result<Option<ApiKey>, Error> {
         let id = id::new("key");
         let insert = insert_key(tenant, &id, new);
-        let rows = self.0.transact([insert, audit(tenant, actor, "key.created", &id)]).await?;
-        Ok(rows.and_then(|[rows, _]| first(rows, api_key)).expect("an insert returns its row"))
+        let entry = audit(tenant, actor, "key.created", &id);
+        let rows = self.0.transact([keep_tenant(tenant), insert, entry]).await?;
+        Ok(rows.and_then(|[_, rows, _]| first(rows, api_key)))
     }
 
     pub async fn key(&self, tenant: &str, id: &str) -> Result<Option<ApiKey>, Error> {
@@ -125,8 +140,9 @@ impl Store {
             .must_match();
         let end = query!("end_replaced_keys").with([tenant.into(), old_id.into()]);
         let insert = insert_key(tenant, &id, new);
-        let rows = self.0.transact([replace, end, insert, audit(tenant, actor, "key.rotated", old_id)]).await?;
-        Ok(rows.and_then(|[_, _, rows, _]| first(rows, api_key)))
+        let entry = audit(tenant, actor, "key.rotated", old_id);
+        let rows = self.0.transact([keep_tenant(tenant), replace, end, insert, entry]).await?;
+        Ok(rows.and_then(|[_, _, _, rows, _]| first(rows, api_key)))
     }
 
     pub async fn revoke_key(&self, actor: &str, tenant: &str, id: &str) -> Result<bool, Error> {
@@ -183,6 +199,11 @@ fn insert_key(tenant: &str, id: &str, new: &NewKey<'_>) -> Step {
 pub fn audit(tenant: &str, actor: &str, action: &str, target: &str) -> Step {
     let id = id::new("aud");
     query!("insert_audit").with([id.as_str().into(), tenant.into(), actor.into(), action.into(), target.into()])
+}
+
+/// The first step of whatever makes something that acts for a tenant: nothing is made for one that is deleted meanwhile.
+pub fn keep_tenant(tenant: &str) -> Step {
+    query!("keep_tenant").with([tenant.into()]).must_match()
 }
 
 fn milliseconds(duration: Duration) -> Value {

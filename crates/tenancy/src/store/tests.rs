@@ -27,7 +27,7 @@ async fn open(url: &str, folder: &std::path::Path) -> Store {
 /// A key of tenant `default`, and the hash it is found by.
 async fn make(store: &Store, ttl: Option<Duration>) -> (ApiKey, Hash) {
     let new = fresh(ttl);
-    (store.create_key("admin", "default", &new).await.unwrap(), new.hash)
+    (store.create_key("admin", "default", &new).await.unwrap().unwrap(), new.hash)
 }
 
 fn fresh(ttl: Option<Duration>) -> NewKey<'static> {
@@ -79,10 +79,31 @@ async fn a_tenant_is_renamed_and_deleted_with_its_keys() {
         assert_eq!(store.rename_tenant("admin", "acme", "Acme Ltd").await.unwrap().unwrap().name, "Acme Ltd");
         assert_eq!(store.rename_tenant("admin", "nobody", "X").await.unwrap(), None);
         let new = fresh(None);
-        store.create_key("admin", "acme", &new).await.unwrap();
-        assert!(store.delete_tenant("admin", "acme").await.unwrap());
-        assert!(!store.delete_tenant("admin", "acme").await.unwrap());
+        store.create_key("admin", "acme", &new).await.unwrap().unwrap();
+        assert!(store.delete_tenant("admin", "acme", Vec::new()).await.unwrap());
+        assert!(!store.delete_tenant("admin", "acme", Vec::new()).await.unwrap());
         assert!(store.find_key(&new.hash).await.unwrap().is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deleted_tenant_leaves_its_id_and_nothing_else() {
+    each_store(async |store| {
+        store.create_tenant("admin", "acme", "Acme").await.unwrap();
+        assert!(!store.is_deleted("acme").await.unwrap());
+        // What a role ends with it is ended with it or not at all.
+        let never = || vec![query!("rename_tenant").with(["ghost".into(), "Ghost".into()]).must_match()];
+        assert!(!store.delete_tenant("admin", "acme", never()).await.unwrap());
+        assert!(store.tenant("acme").await.unwrap().is_some());
+        assert!(store.delete_tenant("admin", "acme", Vec::new()).await.unwrap());
+        assert_eq!(store.tenant("acme").await.unwrap(), None);
+        assert_eq!(store.rename_tenant("admin", "acme", "Again").await.unwrap(), None);
+        assert_eq!(store.create_key("admin", "acme", &fresh(None)).await.unwrap(), None);
+        assert_eq!(store.tenants_of(&["acme"].into()).await.unwrap(), Vec::<String>::new());
+        assert_eq!(store.tenants(None, 10).await.unwrap().len(), 1);
+        assert!(store.create_tenant("admin", "acme", "Another").await.unwrap_err().is_duplicate());
+        assert!(store.is_deleted("acme").await.unwrap());
     })
     .await;
 }
@@ -162,9 +183,10 @@ async fn grace_never_makes_a_key_live_longer() {
 async fn a_rotated_key_lives_as_long_as_the_one_before_was_made_to() {
     each_store(async |store| {
         let tenancy =
-            crate::Tenancy::new(&crate::config::Doors::Dev, store.0.clone(), platform::shutdown::Tasks::new());
+            crate::Tenancy::new(&crate::config::Doors::Dev, store.0.clone(), &[], platform::shutdown::Tasks::new());
         for ttl in [None, Some(DAY)] {
-            let (old, _) = tenancy.create_key("admin", "default", "test", &[Scope::KeysRead], ttl).await.unwrap();
+            let (old, _) =
+                tenancy.create_key("admin", "default", "test", &[Scope::KeysRead], ttl).await.unwrap().unwrap();
             let (new, _) = tenancy.rotate_key("admin", &old, DAY).await.unwrap().unwrap();
             assert_eq!(new.expires_at.map(|end| end - new.created_at), ttl.map(|ttl| ttl.try_into().unwrap()));
         }
@@ -217,7 +239,7 @@ async fn the_last_use_is_written_once_a_minute() {
 async fn every_change_leaves_an_entry_and_a_refused_one_none() {
     each_store(async |store| {
         store.create_tenant("admin", "acme", "Acme").await.unwrap();
-        let key = store.create_key("cli", "acme", &fresh(None)).await.unwrap();
+        let key = store.create_key("cli", "acme", &fresh(None)).await.unwrap().unwrap();
         store.revoke_key("admin", "acme", "key_unknown").await.unwrap();
         store.revoke_key("admin", "acme", &key.id).await.unwrap();
         let entries = store.audit(Some("acme"), None, 10).await.unwrap();

@@ -22,6 +22,7 @@ mod own_listeners;
 mod retry;
 mod signatures;
 mod stuck;
+mod tenants;
 mod tls;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};

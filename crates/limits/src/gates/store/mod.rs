@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use platform::{
-    db::{Database, Error, Migrations, Row, Value},
+    db::{Database, Error, Migrations, Row, Step, Value},
     query,
 };
 use time::OffsetDateTime;
@@ -42,6 +42,11 @@ pub(super) struct Listed {
     pub(super) policy: Option<Written>,
     pub(super) created_at: OffsetDateTime,
     pub(super) used_at: OffsetDateTime,
+}
+
+/// A tenant is deleted: the policies of its gates end with it.
+pub fn end_tenant(tenant: &str) -> Vec<Step> {
+    vec![query!("bump_version").with([]), query!("take_policies").with([tenant.into()])]
 }
 
 impl Store {

@@ -76,3 +76,17 @@ async fn unused_gates_are_forgotten_unless_they_have_a_policy() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_tenants_policies_end_with_it() {
+    each_store(async |store| {
+        for tenant in ["acme", "other"] {
+            store.put_policy(tenant, "api", Some(&Written::standard())).await.unwrap();
+        }
+        let before = store.changes(0).await.unwrap().last().unwrap().version;
+        store.0.transact_all(end_tenant("acme")).await.unwrap().unwrap();
+        let changes = store.changes(before).await.unwrap();
+        assert_eq!((changes.len(), changes[0].tenant.as_str(), &changes[0].policy), (1, "acme", &None));
+    })
+    .await;
+}

@@ -1,2 +1,3 @@
-DELETE FROM tenants WHERE id = $1
+-- The row stays: its id is never given out again.
+UPDATE tenants SET deleted_at = now() WHERE id = $1 AND deleted_at IS NULL
 RETURNING id
