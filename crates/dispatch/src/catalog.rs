@@ -331,6 +331,11 @@ pub struct OpenSecrets {
 }
 
 impl OpenSecrets {
+    /// Secrets and keys that are in force, whether the present settings sign with them or not.
+    pub fn live(&self) -> usize {
+        self.signing.len() + self.keys.len()
+    }
+
     pub fn public_keys(&self) -> Vec<String> {
         self.keys.iter().map(SigningKey::public_key).collect()
     }

@@ -120,6 +120,8 @@ pub enum Standing {
     Paused,
     /// By Tidegate, because its receiver is gone or has failed for days: what comes in is not for it.
     Disabled,
+    /// The process that answers cannot read it, as its log says: another version or another master key wrote it.
+    Unusable,
 }
 
 impl Standing {

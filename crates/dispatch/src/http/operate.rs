@@ -14,10 +14,10 @@ use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::subscriptions::{found, show};
+use super::subscriptions::{MOST_TRIES, busy, found, require_room, show};
 use crate::{
     Dispatch,
-    delivery::{MAX_LIVE, SigningSecret},
+    delivery::SigningSecret,
     error::Error,
     intake::EventIn,
     job::sweep::TEST_EVENT,
@@ -86,7 +86,7 @@ struct RotateIn {
 /// The old ones still sign for 24 hours beside them, so that receivers can change over.
 #[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", request_body = Option<RotateIn>, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem),
-    (status = 409, description = "too many old ones still sign", body = Problem)))]
+    (status = 409, description = "too many old ones still sign, or others keep changing the subscription", body = Problem)))]
 async fn rotate_secret(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -94,22 +94,24 @@ async fn rotate_secret(
     OptionalJson(new): OptionalJson<RotateIn>,
 ) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchWrite)?;
-    let row = found(&dispatch, &caller, &id).await?;
     let secret = match &new.secret {
         Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
         None => SigningSecret::generate(),
     };
     let (tenant, catalog) = (&*caller.tenant, dispatch.catalog());
-    let sealed = catalog.seal(tenant, &id, &id::new("sec"), secret.text());
-    let key = (row.settings.signatures == Signatures::Both).then(|| catalog.seal_new_key(tenant, &id));
-    if !dispatch.store().rotate(&caller.actor, tenant, &id, &sealed, key.as_ref(), OVERLAP).await? {
-        let detail = format!(
-            "at most {MAX_LIVE} secrets and keys sign at a time: wait until old ones end, 24 hours after they were replaced"
-        );
-        return Err(Problem::conflict("too_many_secrets", detail));
+    // What others change meanwhile may change which keys there must be: then it is read again.
+    for _ in 0..MOST_TRIES {
+        let row = found(&dispatch, &caller, &id).await?;
+        let mut sealed = vec![catalog.seal(tenant, &id, &id::new("sec"), secret.text())];
+        if row.settings.signatures == Signatures::Both {
+            sealed.push(catalog.seal_new_key(tenant, &id));
+        }
+        require_room(&catalog.secrets(tenant, &id).await?, sealed.len())?;
+        let Some(now) = dispatch.store().rotate(&caller.actor, &row, sealed, OVERLAP).await? else { continue };
+        let shown = show(&dispatch, tenant, now).await?;
+        return Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }));
     }
-    let shown = show(&dispatch, tenant, row).await?;
-    Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }))
+    Err(busy())
 }
 
 /// Send a test event to this subscription alone

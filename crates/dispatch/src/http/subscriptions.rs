@@ -16,8 +16,8 @@ use utoipa::ToSchema;
 
 use crate::{
     Dispatch,
-    catalog::header,
-    delivery::{Filter, Matcher, RetrySchedule, SigningSecret},
+    catalog::{OpenSecrets, header},
+    delivery::{Filter, MAX_LIVE, Matcher, RetrySchedule, SigningSecret},
     error::Error,
     guard::Guarded,
     model::{Ordering, Settings, Signatures, Standing, Subscription},
@@ -27,7 +27,7 @@ use crate::{
 
 const MOST_HEADERS: usize = 50;
 /// Each try that fails is another's that succeeded.
-const MOST_TRIES: usize = 50;
+pub(super) const MOST_TRIES: usize = 50;
 
 /// A subscription as it is sent in: to create one, `url` and `event_types` are needed; to change one, what changes.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -187,11 +187,14 @@ pub(super) async fn create(
     };
     let tenant = &*caller.tenant;
     let catalog = dispatch.catalog();
-    let sealed = [
+    let mut sealed = vec![
         catalog.seal(tenant, &id, &id::new("sec"), secret.text()),
         catalog.seal_headers(tenant, &id, &headers),
         catalog.seal_tls(tenant, &id, tls.as_ref()),
     ];
+    if settings.signatures == Signatures::Both {
+        sealed.push(catalog.seal_new_key(tenant, &id));
+    }
     let created = dispatch
         .store()
         .create_subscription(&caller.actor, tenant, &id, &settings, new.enabled.unwrap_or(true), sealed)
@@ -241,7 +244,7 @@ pub(super) async fn get(
 /// Change a subscription
 #[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem),
-    (status = 409, description = "others keep changing it", body = Problem)))]
+    (status = 409, description = "too many secrets still sign for the key that `v1a` needs, or others keep changing it", body = Problem)))]
 pub(super) async fn update(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -261,9 +264,14 @@ pub(super) async fn update(
         let is_disabled = row.disabled_reason.is_some();
         let settings = change.apply(row.settings.clone(), dispatch.allows_private())?;
         let secrets = catalog.secrets(tenant, &id).await?;
+        let is_key_missing = settings.signatures == Signatures::Both && secrets.public_keys().is_empty();
+        require_room(&secrets, usize::from(is_key_missing))?;
         let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
         let tls = change.checked_tls(secrets.tls, &settings.url)?;
-        let sealed = [catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
+        let mut sealed = vec![catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
+        if is_key_missing {
+            sealed.push(catalog.seal_new_key(tenant, &id));
+        }
         let store = dispatch.store();
         let updated = store.update_subscription(&caller.actor, &row, &settings, change.enabled, sealed).await?;
         let Some(now) = updated else { continue };
@@ -274,7 +282,7 @@ pub(super) async fn update(
         }
         return Ok(Json(shown));
     }
-    Err(Problem::conflict("busy_subscription", "others keep changing this subscription: try again"))
+    Err(busy())
 }
 
 /// Delete a subscription
@@ -300,14 +308,25 @@ pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Res
     row.ok_or_else(|| Problem::not_found("subscription", id))
 }
 
-/// After a change: makes the private key that `v1a` needs, brings the catalog up to date, and shows the result.
-pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
-    let catalog = dispatch.catalog();
-    let is_key_missing = catalog.secrets(tenant, &row.id).await?.public_keys().is_empty();
-    if row.settings.signatures == Signatures::Both && is_key_missing {
-        dispatch.store().add_secret(tenant, &row.id, &catalog.seal_new_key(tenant, &row.id)).await?;
+/// Others change it as fast as it is read.
+pub(super) fn busy() -> Problem {
+    Problem::conflict("busy_subscription", "others keep changing this subscription: try again")
+}
+
+/// Is there room for so many more secrets and keys? As of a version of the subscription: to add some changes it.
+pub(super) fn require_room(secrets: &OpenSecrets, more: usize) -> Result<(), Problem> {
+    if more == 0 || secrets.live() + more <= MAX_LIVE {
+        return Ok(());
     }
-    catalog.refresh().await?;
+    let detail = format!(
+        "at most {MAX_LIVE} secrets and keys sign at a time: wait until old ones end, 24 hours after they were replaced"
+    );
+    Err(Problem::conflict("too_many_secrets", detail))
+}
+
+/// After a change: brings the catalog up to date, and shows the result.
+pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
+    dispatch.catalog().refresh().await?;
     shown(dispatch, tenant, row).await
 }
 
@@ -315,11 +334,14 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
     let secrets = dispatch.catalog().secrets(tenant, &row.id).await?;
     let is_asymmetric = row.settings.signatures == Signatures::Both;
     Ok(Subscription {
-        id: row.id,
-        settings: row.settings,
         headers: secrets.headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
         tls: secrets.tls.as_ref().map(Tls::view),
-        state: Standing::of(row.enabled, row.disabled_reason.as_deref()),
+        state: match dispatch.catalog().is_unusable(tenant, &row.id) {
+            true => Standing::Unusable,
+            false => Standing::of(row.enabled, row.disabled_reason.as_deref()),
+        },
+        id: row.id,
+        settings: row.settings,
         enabled: row.enabled,
         disabled_reason: row.disabled_reason,
         failing_since: row.failing_since,

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use super::{Store, milliseconds};
 use crate::{
     catalog::SubscriptionKey,
-    delivery::{MAX_LIVE, Status},
+    delivery::Status,
     model::{Delivery, Event, Settings},
 };
 
@@ -63,16 +63,15 @@ impl Store {
         id: &str,
         settings: &Settings,
         enabled: bool,
-        secrets: [SealedSecret; 3],
+        secrets: Vec<SealedSecret>,
     ) -> Result<Option<SubscriptionRow>, Error> {
         let insert = query!("insert_subscription")
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
-        let [signing, headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
-        let entry = audit(tenant, actor, "subscription.created", id);
-        let steps = [keep_tenant(tenant), bump(), insert, signing, headers, tls, entry];
-        let rows = self.database.transact(steps).await?;
-        Ok(rows.and_then(|[_, _, rows, ..]| first(&rows, subscription)))
+        let mut steps = vec![keep_tenant(tenant), bump(), insert, audit(tenant, actor, "subscription.created", id)];
+        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        let rows = self.database.transact_all(steps).await?;
+        Ok(rows.and_then(|rows| first(&rows[2], subscription)))
     }
 
     /// `enabled` is given where someone switches it by hand. `None`: it has changed since `before`, or is gone.
@@ -82,16 +81,16 @@ impl Store {
         before: &SubscriptionRow,
         settings: &Settings,
         enabled: Option<bool>,
-        secrets: [SealedSecret; 2],
+        secrets: Vec<SealedSecret>,
     ) -> Result<Option<SubscriptionRow>, Error> {
         let enabled = enabled.map_or(Value::Null, Value::Bool);
         let (tenant, id) = (before.tenant.as_str(), before.id.as_str());
         let values = [tenant.into(), id.into(), json(settings), enabled, before.version.into()];
         let update = query!("update_subscription").with(values).must_match();
-        let [headers, tls] = secrets.map(|secret| insert_secret(tenant, id, &secret));
-        let entry = audit(tenant, actor, "subscription.changed", id);
-        let rows = self.database.transact([bump(), update, headers, tls, entry]).await?;
-        Ok(rows.and_then(|[_, rows, ..]| first(&rows, subscription)))
+        let mut steps = vec![bump(), update, audit(tenant, actor, "subscription.changed", id)];
+        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        let rows = self.database.transact_all(steps).await?;
+        Ok(rows.and_then(|rows| first(&rows[1], subscription)))
     }
 
     /// Pauses or resumes it, by hand.
@@ -169,12 +168,6 @@ impl Store {
         Ok(rows.first().map_or(0, |row| row.int("version")))
     }
 
-    /// Keeps one more secret of a subscription.
-    pub async fn add_secret(&self, tenant: &str, id: &str, secret: &SealedSecret) -> Result<(), Error> {
-        let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
-        self.database.transact([bump(), touch, insert_secret(tenant, id, secret)]).await.map(drop)
-    }
-
     /// The secrets of these subscriptions that are in force, each with its subscription, the newest first.
     pub async fn secrets(&self, tenant: &str, ids: &[&str]) -> Result<Vec<(String, SealedSecret)>, Error> {
         let ids = Value::Text(serde_json::to_string(ids).expect("ids are plain text"));
@@ -187,26 +180,22 @@ impl Store {
         Ok(rows.iter().map(|row| (row.text("subscription_id"), secret(row))).collect())
     }
 
-    /// Puts a new signing secret first, and a new key where there is one; the others still sign for the overlap. False:
-    /// there is no such subscription, or no more of them can sign at a time.
+    /// Puts these secrets and keys first; the others still sign for the overlap. `None`: it has changed since `before`, or
+    /// is gone.
     pub async fn rotate(
         &self,
         actor: &str,
-        tenant: &str,
-        id: &str,
-        secret: &SealedSecret,
-        key: Option<&SealedSecret>,
+        before: &SubscriptionRow,
+        secrets: Vec<SealedSecret>,
         overlap: Duration,
-    ) -> Result<bool, Error> {
-        let most = i64::try_from(MAX_LIVE).unwrap_or(0) - 1 - i64::from(key.is_some());
-        let touch = query!("touch_subscription").with([tenant.into(), id.into()]).must_match();
-        let room = query!("live_secrets").with([tenant.into(), id.into(), most.into()]).must_match();
+    ) -> Result<Option<SubscriptionRow>, Error> {
+        let (tenant, id) = (before.tenant.as_str(), before.id.as_str());
+        let touch = query!("touch_subscription").with([tenant.into(), id.into(), before.version.into()]).must_match();
         let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
-        let (secret, entry) = (insert_secret(tenant, id, secret), audit(tenant, actor, "subscription.rotated", id));
-        Ok(match key.map(|key| insert_secret(tenant, id, key)) {
-            Some(key) => self.database.transact([bump(), touch, room, expire, secret, key, entry]).await?.is_some(),
-            None => self.database.transact([bump(), touch, room, expire, secret, entry]).await?.is_some(),
-        })
+        let mut steps = vec![bump(), touch, expire, audit(tenant, actor, "subscription.rotated", id)];
+        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        let rows = self.database.transact_all(steps).await?;
+        Ok(rows.and_then(|rows| first(&rows[1], subscription)))
     }
 
     /// Notes the first failure after a success, or the first success after a failure.

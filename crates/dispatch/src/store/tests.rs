@@ -448,7 +448,7 @@ async fn subscribed(store: &Store, id: &str) {
         "timeout": "15s", "retry_schedule": [], "ordering": "none",
     }));
     let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
-    let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
+    let secrets = vec![secret("sec_1"), secret("headers"), secret("tls")];
     store.create_subscription("dev", "acme", id, &settings.unwrap(), true, secrets).await.unwrap().unwrap();
 }
 
@@ -680,7 +680,7 @@ async fn with_a_tenant_its_subscriptions_end_and_none_is_made_after() {
         assert_eq!(versions, [before + 1, before + 2, before + 3]);
         let settings = changed[0].settings.clone();
         let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
-        let secrets = [secret("sec_1"), secret("headers"), secret("tls")];
+        let secrets = vec![secret("sec_1"), secret("headers"), secret("tls")];
         let late = store.create_subscription("dev", "acme", "late", &settings, true, secrets).await.unwrap();
         assert!(late.is_none());
         assert_eq!(store.subscriptions("acme", None, 10).await.unwrap().len(), 0);

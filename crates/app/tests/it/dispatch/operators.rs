@@ -5,6 +5,7 @@ use std::{net::SocketAddr, thread};
 use testkit::{
     need,
     receiver::{Answer, Behaviour, Receiver, Secret, Verdict},
+    wait_until,
 };
 
 use super::{LATER, attempts, deliveries, replica, send, subscribe, wait_for_status};
@@ -21,6 +22,7 @@ each_backend! {
     a_deleted_subscription_gets_nothing_more
     a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end
     changes_of_different_fields_at_the_same_time_are_all_kept
+    a_key_more_than_can_sign_is_refused_however_it_comes
 }
 
 fn by_hand(addr: SocketAddr, delivery: &Value, action: &str) -> Response {
@@ -277,6 +279,52 @@ fn a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end(backend: 
     send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
     wait_for_status(addr, "a", "delivered");
     assert_eq!(receiver.requests()[0].header("webhook-signature").split(' ').count(), 10);
+}
+
+/// Ten secrets sign, and `v1a` needs a key beside them: what cannot sign any more must not look active and get nothing.
+fn a_key_more_than_can_sign_is_refused_however_it_comes(backend: &Backend) {
+    let receiver = Receiver::start();
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let [full, raced] = [10, 9].map(|secrets| {
+        let subscription = subscribe(addr, &receiver.url("/"), json!({}));
+        for _ in 1..secrets {
+            Call::new("POST", &format!("{}/rotate-secret", path(&subscription))).to(addr).expect(200);
+        }
+        subscription
+    });
+    let patch =
+        |subscription: &Value| Call::new("PATCH", &path(subscription)).json(json!({"signatures": "v1+v1a"})).to(addr);
+    patch(&full).expect_problem(409, "too_many_secrets");
+    // There is room for one: the key that a change needs, or the secret of a rotation.
+    let outcomes = thread::scope(|scope| {
+        let rotate = || Call::new("POST", &format!("{}/rotate-secret", path(&raced))).to(addr);
+        let both = [scope.spawn(|| patch(&raced)), scope.spawn(rotate)];
+        both.map(|one| one.join().unwrap().status)
+    });
+    assert!(matches!(outcomes, [200, 409] | [409, 200]), "{outcomes:?}");
+    for subscription in [&full, &raced] {
+        assert_eq!(Call::get(&path(subscription)).to(addr).expect(200)["state"], "active");
+    }
+    send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
+    let received = receiver.received_blocking(2, LATER);
+    assert!(received.iter().all(|request| request.header("webhook-signature").split(' ').count() == 10));
+}
+
+#[test]
+fn a_subscription_that_cannot_be_used_says_so() {
+    let postgres = need!(testkit::postgres());
+    let tidegate = replica(&Backend::Postgres(postgres.clone())).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, "http://127.0.0.1:9/", json!({}));
+    postgres.sql("UPDATE subscription_version SET version = version + 1");
+    postgres.sql(
+        "UPDATE subscriptions SET settings = replace(settings, 'http:', 'gopher:'), \
+         version = (SELECT version FROM subscription_version)",
+    );
+    wait_until(LATER, "the state to be told", || {
+        Call::get(&path(&subscription)).to(addr).expect(200)["state"] == "unusable"
+    });
 }
 
 fn changes_of_different_fields_at_the_same_time_are_all_kept(backend: &Backend) {
