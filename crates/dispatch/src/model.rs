@@ -80,7 +80,7 @@ pub struct Subscription {
     pub id: String,
     #[serde(flatten)]
     pub settings: Settings,
-    /// Sent with every call; values are hidden after creation.
+    /// Sent with every call; values are hidden (`***`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Its own authority and client certificate.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    config::Span,
+    config::{Invalid, Span},
     http::{Json, Page, PageQuery, Path, Query, object},
     http_client::Target,
     id,
@@ -26,6 +26,8 @@ use crate::{
 };
 
 const MOST_HEADERS: usize = 50;
+/// In place of a header's value.
+const HIDDEN: &str = "***";
 /// Each try that fails is another's that succeeded.
 pub(super) const MOST_TRIES: usize = 50;
 
@@ -45,7 +47,7 @@ pub(super) struct SubscriptionIn {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     description: Option<Option<String>>,
-    /// Sent with every call. Kept sealed, shown only as names.
+    /// Sent with every call. Kept sealed, shown only as names; in a change the value `***` keeps the one that is there.
     headers: Option<BTreeMap<String, String>>,
     /// An authority or a client certificate of its own; `null` takes them away.
     #[serde(default, deserialize_with = "present_object")]
@@ -104,28 +106,32 @@ impl SubscriptionIn {
             [("rate_limit", settings.rate_limit, 10_000), ("max_concurrency", settings.max_concurrency, 10_000)]
         {
             if value == 0 || value > most {
-                return Err(
-                    platform::config::Invalid::new(field, format!("{value} is out of range: use 1 to {most}")).into()
-                );
+                return Err(Invalid::new(field, format!("{value} is out of range: use 1 to {most}")).into());
             }
         }
         Guarded::new("", "x", settings.rate_limit, settings.max_concurrency)?;
         Ok(settings)
     }
 
-    fn checked_headers(&self) -> Result<Option<&BTreeMap<String, String>>, Error> {
-        let Some(headers) = &self.headers else { return Ok(None) };
+    /// `before`, or what was sent in its place, checked. A value that was shown as hidden stays what it was.
+    fn checked_headers(&self, before: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Error> {
+        let Some(mut headers) = self.headers.clone() else { return Ok(before) };
         if headers.len() > MOST_HEADERS {
-            return Err(platform::config::Invalid::new("headers", format!("at most {MOST_HEADERS} headers")).into());
+            return Err(Invalid::new("headers", format!("at most {MOST_HEADERS} headers")).into());
         }
-        for (name, value) in headers {
+        for (name, value) in headers.iter_mut().filter(|(_, value)| *value == HIDDEN) {
+            let kept = before.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+            let fix = "*** stands for the value that is there, and there is none: write the value";
+            *value = kept.ok_or_else(|| Invalid::new(format!("headers.{name}"), fix))?.1.clone();
+        }
+        for (name, value) in &headers {
             header(name, value)?;
             if headers.keys().any(|other| other < name && other.eq_ignore_ascii_case(name)) {
                 let problem = "it is there already in other letters: names of headers are the same in either case";
-                return Err(platform::config::Invalid::new(format!("headers.{name}"), problem).into());
+                return Err(Invalid::new(format!("headers.{name}"), problem).into());
             }
         }
-        Ok(Some(headers))
+        Ok(headers)
     }
 
     /// `before`, or what was sent in its place, checked.
@@ -135,7 +141,7 @@ impl SubscriptionIn {
             tls.identity()?;
             if !url.starts_with("https:") {
                 let fix = "it has no use without an https URL: change the url, or take tls away with null";
-                return Err(platform::config::Invalid::new("tls", fix).into());
+                return Err(Invalid::new("tls", fix).into());
             }
         }
         Ok(tls)
@@ -175,7 +181,7 @@ pub(super) async fn create(
         return Err(Problem::invalid("event_types", "event_types is needed: [\"**\"] means all"));
     }
     let settings = new.apply(defaults(), dispatch.allows_private())?;
-    let headers = new.checked_headers()?.cloned().unwrap_or_default();
+    let headers = new.checked_headers(BTreeMap::new())?;
     let tls = new.checked_tls(None, &settings.url)?;
     let secret = match &new.secret {
         Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
@@ -266,7 +272,7 @@ pub(super) async fn update(
         let secrets = catalog.secrets(tenant, &id).await?;
         let is_key_missing = settings.signatures == Signatures::Both && secrets.public_keys().is_empty();
         require_room(&secrets, usize::from(is_key_missing))?;
-        let headers = change.checked_headers()?.cloned().unwrap_or(secrets.headers);
+        let headers = change.checked_headers(secrets.headers)?;
         let tls = change.checked_tls(secrets.tls, &settings.url)?;
         let mut sealed = vec![catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
         if is_key_missing {
@@ -334,7 +340,7 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
     let secrets = dispatch.catalog().secrets(tenant, &row.id).await?;
     let is_asymmetric = row.settings.signatures == Signatures::Both;
     Ok(Subscription {
-        headers: secrets.headers.keys().map(|name| (name.clone(), "***".to_owned())).collect(),
+        headers: secrets.headers.keys().map(|name| (name.clone(), HIDDEN.to_owned())).collect(),
         tls: secrets.tls.as_ref().map(Tls::view),
         state: match dispatch.catalog().is_unusable(tenant, &row.id) {
             true => Standing::Unusable,

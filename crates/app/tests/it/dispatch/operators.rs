@@ -311,6 +311,28 @@ fn a_key_more_than_can_sign_is_refused_however_it_comes(backend: &Backend) {
     assert!(received.iter().all(|request| request.header("webhook-signature").split(' ').count() == 10));
 }
 
+/// What is shown can be sent back: a hidden value stays what it was.
+#[test]
+fn a_hidden_header_that_is_sent_back_keeps_its_value() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"headers": {"x-token": "secret", "x-old": "1"}}));
+    let patch = |headers: Value| Call::new("PATCH", &path(&subscription)).json(json!({"headers": headers})).to(addr);
+    let shown = Call::get(&path(&subscription)).to(addr).expect(200);
+    assert_eq!(shown["headers"], json!({"x-token": "***", "x-old": "***"}));
+    patch(shown["headers"].clone()).expect(200);
+    patch(json!({"X-Token": "***", "x-new": "2"})).expect(200);
+    send(addr, json!({"type": "a.b", "data": {}}));
+    let call = receiver.received_blocking(1, LATER).remove(0);
+    assert_eq!(["x-token", "x-old", "x-new"].map(|name| call.header(name).to_owned()), ["secret", "", "2"]);
+    let nothing_there = patch(json!({"x-other": "***"})).expect_problem(422, "invalid_field");
+    assert_eq!(nothing_there["field"], "headers.x-other");
+    let new = json!({"url": receiver.url("/"), "event_types": ["**"], "headers": {"x-token": "***"}});
+    let problem = Call::post("/v1/subscriptions", new).to(addr).expect_problem(422, "invalid_field");
+    assert_eq!(problem["field"], "headers.x-token");
+}
+
 #[test]
 fn a_subscription_that_cannot_be_used_says_so() {
     let postgres = need!(testkit::postgres());
