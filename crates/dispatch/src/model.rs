@@ -109,6 +109,29 @@ pub struct Subscription {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "whsec_…")]
     pub secret: Option<String>,
+    /// Its circuit, its calls and what is left of its rate; only where one subscription is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateView>,
+}
+
+/// What the limits of a subscription let through right now, over the whole fleet.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct GateView {
+    /// `closed` lets calls pass, `open` does not, `half_open` lets a few find out.
+    #[schema(example = "closed")]
+    pub circuit: &'static str,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Until the circuit lets the next call try.
+    pub retry_after_ms: u64,
+    /// Calls that run now.
+    pub calls: u32,
+    pub max_concurrency: u32,
+    pub rate_limit: u32,
+    /// Calls left in the present second.
+    pub rate_remaining: u64,
+    /// Redis does not answer; this is what this replica knows.
+    pub degraded: bool,
 }
 
 /// Does a subscription get events?

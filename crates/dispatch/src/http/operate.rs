@@ -17,11 +17,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::subscriptions::{MOST_TRIES, busy, found, require_room, show};
 use crate::{
     Dispatch,
+    catalog::Endpoint,
     delivery::SigningSecret,
     error::Error,
     intake::EventIn,
     job::sweep::TEST_EVENT,
-    model::{Event, Signatures, Subscription},
+    model::{Event, GateView, Signatures, Subscription},
 };
 
 const OVERLAP: Duration = Duration::from_secs(24 * 3600);
@@ -140,26 +141,6 @@ async fn test(
     Ok((StatusCode::ACCEPTED, Json(event)))
 }
 
-/// What the limits of a subscription let through right now, over the whole fleet.
-#[derive(serde::Serialize, ToSchema)]
-struct GateView {
-    /// `closed` lets calls pass, `open` does not, `half_open` lets a few find out.
-    #[schema(example = "closed")]
-    circuit: &'static str,
-    /// Failures in a row.
-    failures: u32,
-    /// Until the circuit lets the next call try.
-    retry_after_ms: u64,
-    /// Calls that run now.
-    calls: u32,
-    max_concurrency: u32,
-    rate_limit: u32,
-    /// Calls left in the present second.
-    rate_remaining: u64,
-    /// Redis does not answer; this is what this replica knows.
-    degraded: bool,
-}
-
 /// Look at a subscription's gate
 #[utoipa::path(get, path = "/v1/subscriptions/{subscription}/gate", tag = "subscriptions", responses(
     (status = 200, body = GateView), (status = 404, body = Problem)))]
@@ -171,10 +152,14 @@ async fn gate(
     caller.require(Scope::DispatchRead)?;
     let endpoint =
         dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    Ok(Json(gate_of(&dispatch, &endpoint).await))
+}
+
+pub(super) async fn gate_of(dispatch: &Dispatch, endpoint: &Endpoint) -> GateView {
     let (gate, key) = (dispatch.gate(), &endpoint.guarded.key);
     let circuit = gate.breaker().view(key).await;
     let rate = gate.limiter().peek(key, &endpoint.guarded.rate, std::num::NonZeroU64::MIN).await;
-    Ok(Json(GateView {
+    GateView {
         circuit: circuit.state.name(),
         failures: circuit.failures,
         retry_after_ms: u64::try_from(circuit.retry_after.as_millis()).unwrap_or(u64::MAX),
@@ -183,5 +168,5 @@ async fn gate(
         rate_limit: endpoint.rate_limit,
         rate_remaining: rate.remaining,
         degraded: circuit.degraded || rate.degraded,
-    }))
+    }
 }

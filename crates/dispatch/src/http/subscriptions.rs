@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 
+use super::operate::gate_of;
 use crate::{
     Dispatch,
     catalog::{OpenSecrets, header},
@@ -244,10 +245,17 @@ pub(super) async fn get(
 ) -> Result<Json<Subscription>, Problem> {
     caller.require(Scope::DispatchRead)?;
     let row = found(&dispatch, &caller, &id).await?;
-    shown(&dispatch, &caller.tenant, row).await.map(Json)
+    let shown = shown(&dispatch, &caller.tenant, row).await?;
+    let gate = match dispatch.catalog().endpoint(&caller.tenant, &id) {
+        Some(endpoint) => Some(gate_of(&dispatch, &endpoint).await),
+        None => None,
+    };
+    Ok(Json(Subscription { gate, ..shown }))
 }
 
 /// Change a subscription
+///
+/// Where the `url` changes, its circuit closes: what its calls found out was about another.
 #[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem),
     (status = 409, description = "too many secrets still sign for the key that `v1a` needs, or others keep changing it", body = Problem)))]
@@ -282,6 +290,9 @@ pub(super) async fn update(
         let updated = store.update_subscription(&caller.actor, &row, &settings, change.enabled, sealed).await?;
         let Some(now) = updated else { continue };
         let is_told = now.enabled && is_disabled;
+        if now.settings.url != row.settings.url {
+            forget_circuit(&dispatch, &now).await?;
+        }
         let shown = show(&dispatch, tenant, now).await?;
         if is_told {
             dispatch.tell_of_enabling(tenant, &id).await?;
@@ -312,6 +323,16 @@ pub(super) async fn delete(
 pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
     let row = dispatch.store().subscription(&caller.tenant, id).await?;
     row.ok_or_else(|| Problem::not_found("subscription", id))
+}
+
+/// What its calls found out was about another URL.
+async fn forget_circuit(dispatch: &Dispatch, row: &SubscriptionRow) -> Result<(), Problem> {
+    let Settings { rate_limit, max_concurrency, .. } = row.settings;
+    let guarded = Guarded::new(&row.tenant, &row.id, rate_limit, max_concurrency)?;
+    if let Err(error) = dispatch.gate().breaker().automatic(&guarded.key).await {
+        tracing::warn!(subscription = row.id, %error, "A circuit was not closed; its next calls decide.");
+    }
+    Ok(())
 }
 
 /// Others change it as fast as it is read.
@@ -355,5 +376,6 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         updated_at: row.updated_at,
         public_keys: if is_asymmetric { secrets.public_keys() } else { Vec::new() },
         secret: None,
+        gate: None,
     })
 }
