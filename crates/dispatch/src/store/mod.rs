@@ -47,6 +47,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V5__operations", include_str!("../../migrations/postgres/V5__operations.sql")),
         ("V6__changes", include_str!("../../migrations/postgres/V6__changes.sql")),
         ("V7__waiting", include_str!("../../migrations/postgres/V7__waiting.sql")),
+        ("V8__lines", include_str!("../../migrations/postgres/V8__lines.sql")),
     ],
 };
 

@@ -265,6 +265,22 @@ async fn an_ordered_line_never_waits_for_another_tenants() {
     .await;
 }
 
+/// The first was taken in by a replica whose clock is ahead, so its id is the later one.
+#[tokio::test]
+async fn an_ordered_line_has_the_order_of_the_database_not_of_replicas_clocks() {
+    let (postgres, folder) = (need!(testkit::postgres()), tempfile::tempdir().unwrap());
+    let store = open(&postgres.url(), folder.path()).await;
+    let (mut first, mut second) = (ordered("a1", "a"), ordered("a2", "a"));
+    std::mem::swap(&mut first.deliveries[0].id, &mut second.deliveries[0].id);
+    take_in(&store, vec![first]).await;
+    take_in(&store, vec![second]).await;
+    for expected in ["a1", "a2"] {
+        let heads = claim(&store, "w").await;
+        assert_eq!(heads.iter().map(|head| head.event_id.as_str()).collect::<Vec<_>>(), [expected]);
+        store.record(vec![record(&heads[0], Status::Delivered, None)]).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_long_line_is_looked_at_once_and_hides_nobody() {
     each_store(async |store| {
@@ -616,7 +632,9 @@ async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in
 async fn a_delivered_delivery_has_no_error() {
     each_store(async |store| {
         take_in(&store, vec![event("a", 1)]).await;
-        let id = claim(&store, "w").await.remove(0).id;
+        let first = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&first, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        let id = first.id;
         assert!(store.cancel("acme", &id).await.unwrap());
         assert!(store.retry("acme", &id).await.unwrap());
         let again = claim(&store, "w").await.remove(0);

@@ -3,7 +3,7 @@
 -- looked at again by every claim; who ends a head makes the next one due. Of each line that was put off the first comes
 -- along with the number of all, see heads_again.sql.
 WITH looked AS (
-  SELECT d.id, d.tenant_id, d.subscription_id, d.ordering_key FROM deliveries d
+  SELECT d.id, d.tenant_id, d.subscription_id, d.ordering_key, d.line FROM deliveries d
   WHERE d.due_at <= now()
   ORDER BY d.due_at
   LIMIT $3
@@ -12,12 +12,12 @@ WITH looked AS (
   SELECT l.id, l.ordering_key IS NOT NULL AND EXISTS (
     SELECT 1 FROM deliveries earlier
     WHERE earlier.tenant_id = l.tenant_id AND earlier.subscription_id = l.subscription_id AND earlier.ordering_key = l.ordering_key
-      AND earlier.id < l.id AND earlier.due_at IS NOT NULL) AS is_behind
+      AND earlier.line < l.line AND earlier.due_at IS NOT NULL) AS is_behind
   FROM looked l
 ), put_off AS (
   UPDATE deliveries d SET due_at = now() + interval '1 minute'
   FROM judged WHERE d.id = judged.id AND judged.is_behind
-  RETURNING d.id, d.tenant_id, d.subscription_id, d.ordering_key
+  RETURNING d.id, d.tenant_id, d.subscription_id, d.ordering_key, d.line
 ), claimed AS (
   UPDATE deliveries d
   SET status = 'processing', lease_owner = $1, fence = fence + 1,
@@ -31,5 +31,5 @@ SELECT c.id, c.tenant_id, c.subscription_id, c.attempts, c.is_manual, c.fence,
   c.ordering_key IS NOT NULL AS is_ordered, 0 AS behind
 FROM claimed c JOIN events e ON e.uid = c.event_uid
 UNION ALL
-SELECT min(p.id), p.tenant_id, p.subscription_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, count(*)
+SELECT (array_agg(p.id ORDER BY p.line))[1], p.tenant_id, p.subscription_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, count(*)
 FROM put_off p GROUP BY p.tenant_id, p.subscription_id, p.ordering_key

@@ -5,9 +5,9 @@ FROM json_array_elements_text($1::text::json) AS gone (id)
 JOIN deliveries ended ON ended.id = gone.id
 CROSS JOIN LATERAL (
   SELECT next.id FROM deliveries next
-  WHERE next.tenant_id = ended.tenant_id AND next.subscription_id = ended.subscription_id AND next.ordering_key = ended.ordering_key AND next.id > ended.id
+  WHERE next.tenant_id = ended.tenant_id AND next.subscription_id = ended.subscription_id AND next.ordering_key = ended.ordering_key AND next.line > ended.line
     AND next.due_at IS NOT NULL
-  ORDER BY next.id
+  ORDER BY next.line
   LIMIT 1
 ) behind
 WHERE d.id = behind.id AND d.status = 'pending' AND d.due_at > now()
