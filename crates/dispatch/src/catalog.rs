@@ -22,6 +22,7 @@ use platform::{
     db,
     http_client::{Target, TlsIdentity},
     id,
+    problem::Chain,
     secret::Secret,
     shutdown::Tasks,
 };
@@ -36,7 +37,7 @@ use crate::{
     model::{Ordering, Settings, Signatures, Standing},
     store::{
         Store,
-        records::{SealedSecret, SubscriptionRow},
+        records::{Changed, SealedSecret, SubscriptionRow},
     },
     tls::Tls,
 };
@@ -216,7 +217,7 @@ impl Catalog {
             let mut secrets = self.secrets_of_all(&rows).await?;
             for row in rows {
                 let secrets = secrets.remove(&(row.tenant.clone(), row.id.clone())).unwrap_or_default();
-                self.take(&row, &secrets);
+                self.take(row, &secrets);
             }
             version.store(newest, Relaxed);
         }
@@ -238,7 +239,7 @@ impl Catalog {
     /// By tenant and subscription.
     async fn secrets_of_all(
         &self,
-        rows: &[SubscriptionRow],
+        rows: &[Changed],
     ) -> Result<HashMap<(String, String), Vec<SealedSecret>>, db::Error> {
         let mut ids: HashMap<&str, Vec<&str>> = HashMap::new();
         for row in rows.iter().filter(|row| !row.is_deleted) {
@@ -253,19 +254,20 @@ impl Catalog {
         Ok(all)
     }
 
-    fn take(&self, row: &SubscriptionRow, secrets: &[SealedSecret]) {
-        let compiled = if row.is_deleted { None } else { self.compile(row, secrets).map(Arc::new) };
+    fn take(&self, changed: Changed, secrets: &[SealedSecret]) {
+        let Changed { id, tenant, is_deleted, row, .. } = changed;
+        let compiled = if is_deleted { None } else { self.compile(&id, row, secrets).map(Arc::new) };
         let mut tenants = self.inner.tenants.write();
-        let tenant = tenants.entry(row.tenant.as_str().into()).or_default();
+        let tenant = tenants.entry(tenant.into()).or_default();
         tenant.by_type.clear();
-        let before = tenant.by_id.remove(row.id.as_str());
+        let before = tenant.by_id.remove(id.as_str());
         if let Some(before) = &before {
             tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));
         }
-        tenant.unusable.remove(row.id.as_str());
+        tenant.unusable.remove(id.as_str());
         let Some(endpoint) = compiled else {
-            if !row.is_deleted {
-                tenant.unusable.insert(row.id.as_str().into());
+            if !is_deleted {
+                tenant.unusable.insert(id.into());
             }
             return;
         };
@@ -280,12 +282,15 @@ impl Catalog {
     }
 
     /// What was checked at write time compiles; a row that does not (an older or newer version wrote it) is left out, loudly.
-    fn compile(&self, row: &SubscriptionRow, secrets: &[SealedSecret]) -> Option<Endpoint> {
-        let opened = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets);
-        let endpoint = opened.and_then(|secrets| compile(row, secrets, self.inner.allow_private));
-        endpoint
-            .inspect_err(|error| tracing::error!(subscription = row.id, %error, "A subscription cannot be used."))
-            .ok()
+    fn compile(&self, id: &str, row: Result<SubscriptionRow, db::Error>, secrets: &[SealedSecret]) -> Option<Endpoint> {
+        let endpoint = row.map_err(Error::from).and_then(|row| {
+            let secrets = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets)?;
+            compile(&row, secrets, self.inner.allow_private)
+        });
+        let loudly = |error: &Error| {
+            tracing::error!(subscription = id, error = %Chain(error), "A subscription cannot be used.");
+        };
+        endpoint.inspect_err(loudly).ok()
     }
 
     pub fn seal(&self, tenant: &str, subscription: &str, id: &str, secret: &Secret) -> SealedSecret {

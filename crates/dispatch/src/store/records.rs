@@ -29,9 +29,18 @@ pub struct SubscriptionRow {
     /// Since when its circuit is open.
     pub circuit_opened_at: Option<OffsetDateTime>,
     pub version: i64,
-    pub is_deleted: bool,
     pub created_at: OffsetDateTime,
     pub updated_at: OffsetDateTime,
+}
+
+/// That a subscription is not what it was; its row may be one that only another version can read.
+#[derive(Debug)]
+pub struct Changed {
+    pub id: String,
+    pub tenant: String,
+    pub version: i64,
+    pub is_deleted: bool,
+    pub row: Result<SubscriptionRow, Error>,
 }
 
 /// A sealed secret of a subscription: a signing secret (`sec_…`) or its custom headers (`headers`).
@@ -71,7 +80,7 @@ impl Store {
         let mut steps = vec![keep_tenant(tenant), bump(), insert, audit(tenant, actor, "subscription.created", id)];
         steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
         let rows = self.database.transact_all(steps).await?;
-        Ok(rows.and_then(|rows| first(&rows[2], subscription)))
+        rows.and_then(|rows| first(&rows[2], subscription)).transpose()
     }
 
     /// `enabled` is given where someone switches it by hand. `None`: it has changed since `before`, or is gone.
@@ -90,7 +99,7 @@ impl Store {
         let mut steps = vec![bump(), update, audit(tenant, actor, "subscription.changed", id)];
         steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
         let rows = self.database.transact_all(steps).await?;
-        Ok(rows.and_then(|rows| first(&rows[1], subscription)))
+        rows.and_then(|rows| first(&rows[1], subscription)).transpose()
     }
 
     /// Pauses or resumes it, by hand.
@@ -104,7 +113,7 @@ impl Store {
         let switch = query!("switch_subscription").with([tenant.into(), id.into(), Value::Bool(is_on)]).must_match();
         let action = if is_on { "subscription.resumed" } else { "subscription.paused" };
         let rows = self.database.transact([bump(), switch, audit(tenant, actor, action, id)]).await?;
-        Ok(rows.and_then(|[_, rows, _]| first(&rows, subscription)))
+        rows.and_then(|[_, rows, _]| first(&rows, subscription)).transpose()
     }
 
     /// What is parked for a subscription behind `after` may go, a thousand at a time. Returns the last of them.
@@ -143,7 +152,7 @@ impl Store {
 
     pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {
         let rows = self.database.fetch(query!("get_subscription").with([tenant.into(), id.into()])).await?;
-        Ok(first(&rows, subscription))
+        first(&rows, subscription).transpose()
     }
 
     pub async fn subscriptions(
@@ -154,13 +163,20 @@ impl Store {
     ) -> Result<Vec<SubscriptionRow>, Error> {
         let rows =
             self.database.fetch(query!("list_subscriptions").with([tenant.into(), after.into(), limit.into()])).await?;
-        Ok(rows.iter().map(subscription).collect())
+        rows.iter().map(subscription).collect()
     }
 
     /// Up to 10,000 rows that changed after `version`, the earliest change first.
-    pub async fn changed_subscriptions(&self, version: i64) -> Result<Vec<SubscriptionRow>, Error> {
+    pub async fn changed_subscriptions(&self, version: i64) -> Result<Vec<Changed>, Error> {
         let rows = self.database.fetch(query!("changed_subscriptions").with([version.into()])).await?;
-        Ok(rows.iter().map(subscription).collect())
+        let changed = |row: &Row| Changed {
+            id: row.text("id"),
+            tenant: row.text("tenant_id"),
+            version: row.int("version"),
+            is_deleted: row.optional_time("deleted_at").is_some(),
+            row: subscription(row),
+        };
+        Ok(rows.iter().map(changed).collect())
     }
 
     pub async fn subscription_version(&self) -> Result<i64, Error> {
@@ -195,7 +211,7 @@ impl Store {
         let mut steps = vec![bump(), touch, expire, audit(tenant, actor, "subscription.rotated", id)];
         steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
         let rows = self.database.transact_all(steps).await?;
-        Ok(rows.and_then(|rows| first(&rows[1], subscription)))
+        rows.and_then(|rows| first(&rows[1], subscription)).transpose()
     }
 
     /// Notes the first failure after a success, or the first success after a failure.
@@ -295,20 +311,23 @@ fn first<T>(rows: &[Row], read: impl Fn(&Row) -> T) -> Option<T> {
     rows.first().map(read)
 }
 
-fn subscription(row: &Row) -> SubscriptionRow {
-    SubscriptionRow {
-        id: row.text("id"),
+/// Settings that this version does not know may be a newer one's, which runs beside it or ran before it.
+fn subscription(row: &Row) -> Result<SubscriptionRow, Error> {
+    let id = row.text("id");
+    let settings = serde_json::from_str(&row.text("settings"))
+        .map_err(|error| Error::Unreadable(format!("the subscription {id:?}"), error))?;
+    Ok(SubscriptionRow {
+        id,
         tenant: row.text("tenant_id"),
-        settings: serde_json::from_str(&row.text("settings")).expect("settings are written by this crate"),
+        settings,
         enabled: row.flag("enabled"),
         disabled_reason: row.optional_text("disabled_reason"),
         failing_since: row.optional_time("failing_since"),
         circuit_opened_at: row.optional_time("circuit_opened_at"),
         version: row.int("version"),
-        is_deleted: row.optional_time("deleted_at").is_some(),
         created_at: row.time("created_at"),
         updated_at: row.time("updated_at"),
-    }
+    })
 }
 
 pub(super) fn event(row: &Row) -> Event {

@@ -692,11 +692,11 @@ async fn with_a_tenant_its_subscriptions_end_and_none_is_made_after() {
         let tenants = tenancy::Store::new(store.database.clone());
         assert!(tenants.delete_tenant("dev", "acme", crate::end_tenant("acme")).await.unwrap());
         let changed = store.changed_subscriptions(before).await.unwrap();
-        assert!(changed.iter().all(|row| row.is_deleted && !row.enabled));
+        assert!(changed.iter().all(|one| one.is_deleted && !one.row.as_ref().unwrap().enabled));
         // A page of changes ends between two versions, so no two may share one.
-        let versions: Vec<i64> = changed.iter().map(|row| row.version).collect();
+        let versions: Vec<i64> = changed.iter().map(|one| one.version).collect();
         assert_eq!(versions, [before + 1, before + 2, before + 3]);
-        let settings = changed[0].settings.clone();
+        let settings = changed[0].row.as_ref().unwrap().settings.clone();
         let secret = |id: &str| SealedSecret { id: id.to_owned(), sealed: vec![1], expires_at: None };
         let secrets = vec![secret("sec_1"), secret("headers"), secret("tls")];
         let late = store.create_subscription("dev", "acme", "late", &settings, true, secrets).await.unwrap();

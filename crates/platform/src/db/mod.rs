@@ -114,6 +114,8 @@ pub enum Error {
     Pool(#[from] deadpool_postgres::PoolError),
     #[error("the pool of PostgreSQL connections could not be built")]
     Build(#[from] deadpool_postgres::BuildError),
+    #[error("{0} was written by another version, and this one cannot read it")]
+    Unreadable(String, #[source] serde_json::Error),
     #[error("migration {0} could not be applied")]
     Migrate(&'static str, #[source] Box<Error>),
     #[error(
@@ -132,7 +134,8 @@ impl Error {
                 error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
             }
             Error::GroupUndone | Error::Pool(_) | Error::Deadline(_) => true,
-            Error::Open(..) | Error::Closed | Error::Build(_) | Error::Migrate(..) | Error::Changed(_) => false,
+            Error::Open(..) | Error::Closed | Error::Build(_) | Error::Unreadable(..) => false,
+            Error::Migrate(..) | Error::Changed(_) => false,
         }
     }
 
@@ -192,6 +195,11 @@ impl From<Error> for Problem {
         }
         if error.is_unstorable_text() {
             return Problem::new(StatusCode::BAD_REQUEST, "invalid_text", "a text here cannot hold a NUL character");
+        }
+        if let Error::Unreadable(..) = &error {
+            tracing::error!(error = %crate::problem::Chain(&error), "A row cannot be read.");
+            let detail = format!("{error}: ask a replica of that version, or bring this one up to it");
+            return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "unreadable_row", detail);
         }
         Problem::internal(&error)
     }

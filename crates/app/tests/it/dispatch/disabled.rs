@@ -79,3 +79,34 @@ fn a_subscription_that_cannot_be_read_keeps_what_waits_for_it() {
     assert_eq!(waits["last_error"], "put off: the subscription cannot be used, see the log");
     tidegate.stop().succeeded();
 }
+
+/// A setting of a newer version stopped the catalog of the whole replica, also after a restart.
+#[test]
+fn a_subscription_that_another_version_wrote_stops_no_other() {
+    let server = need!(testkit::postgres());
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/odd"), json!({"id": "odd", "event_types": ["odd"]}));
+    server.sql("UPDATE subscription_version SET version = version + 1 RETURNING version");
+    let changed = server.sql(
+        "UPDATE subscriptions SET settings = replace(settings, '\"ordering\":\"none\"', '\"ordering\":\"strict\"'),
+           version = (SELECT version FROM subscription_version)
+         RETURNING settings LIKE '%strict%'",
+    );
+    assert_eq!(changed[0][0].as_deref(), Some("t"));
+    subscribe(addr, &receiver.url("/good"), json!({"id": "good", "event_types": ["good"]}));
+    send(addr, json!({"id": "one", "type": "good", "data": {}}));
+    wait_for_status(addr, "one", "delivered");
+    let unreadable = Call::get("/v1/subscriptions/odd").to(addr).expect_problem(500, "unreadable_row");
+    assert!(unreadable["detail"].as_str().unwrap().contains("the subscription \"odd\""), "{unreadable}");
+    Call::get("/v1/subscriptions").to(addr).expect_problem(500, "unreadable_row");
+    Call::new("POST", "/v1/subscriptions/odd/pause").to(addr).expect_problem(500, "unreadable_row");
+
+    let tidegate = tidegate.stop().succeeded().again().start();
+    send(addr, json!({"id": "two", "type": "good", "data": {}}));
+    wait_for_status(addr, "two", "delivered");
+    Call::new("DELETE", "/v1/subscriptions/odd").to(addr).expect(204);
+    Call::get("/v1/subscriptions").to(addr).expect(200);
+    tidegate.stop().succeeded();
+}
