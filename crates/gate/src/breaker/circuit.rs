@@ -182,10 +182,18 @@ impl Circuit {
                 let until_us = live.map(|probe| probe.until_us).min().unwrap_or(now_us);
                 Check::Reject { retry_after_us: (until_us - now_us).min(PROBE_RETRY_US), reason: self.reason }
             }
-            Phase::Forced { force: Force::Open, until_us } if now_us < *until_us => {
-                Check::Reject { retry_after_us: until_us - now_us, reason: self.reason }
-            }
-            Phase::Forced { .. } => Check::Pass { generation: self.generation, failures: 0, watched: false },
+            Phase::Forced { .. } => match self.forced_open_us(now_us) {
+                Some(retry_after_us) => Check::Reject { retry_after_us, reason: self.reason },
+                None => Check::Pass { generation: self.generation, failures: 0, watched: false },
+            },
+        }
+    }
+
+    /// How long an order by hand refuses every call, if there is one.
+    pub(crate) fn forced_open_us(&self, now_us: u64) -> Option<u64> {
+        match self.phase {
+            Phase::Forced { force: Force::Open, until_us } if now_us < until_us => Some(until_us - now_us),
+            _ => None,
         }
     }
 

@@ -49,6 +49,12 @@ impl Breaker {
         self.record_locally(target, own, Outcome::Ignored, false);
     }
 
+    /// Without Redis, of a target that no circuit guards: an order by hand holds all the same.
+    pub(crate) fn forced_open_here(&self, target: &Key) -> Option<Duration> {
+        let forced = self.inner.local.forced_open_us(target, self.inner.clock.now_us());
+        forced.map(Duration::from_micros)
+    }
+
     /// Without Redis.
     pub(crate) fn admit_without_redis(&self, target: &Key, degraded: bool) -> Admission {
         match self.inner.ledger.open_for(target, self.inner.clock.now_us()).filter(|_| degraded) {

@@ -45,6 +45,10 @@ impl MemoryBreaker {
         });
     }
 
+    pub(crate) fn forced_open_us(&self, target: &Key, now_us: u64) -> Option<u64> {
+        self.circuits.read(target, |circuit| circuit.forced_open_us(now_us)).flatten()
+    }
+
     pub(crate) fn view(&self, target: &Key, policy: &Policy, now_us: u64) -> Snapshot {
         self.circuits
             .read(target, |circuit| circuit.snapshot(policy, now_us))

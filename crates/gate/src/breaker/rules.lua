@@ -95,6 +95,11 @@ local function probe_is_live(probe, policy, now)
   return now < probe[2] and probe[2] <= now + policy.probe_lease_us
 end
 
+-- How long an order by hand refuses every call, if there is one.
+local function circuit_forced_open(circuit, now)
+  if circuit.phase == 3 and now < circuit.until_us then return circuit.until_us - now end
+end
+
 -- 1, generation, failures, watched (0|1): pass | 2: pass as a probe, if taken next | 0, retry_after_us, reason: reject
 local function circuit_check(circuit, policy, now)
   local phase = circuit.phase
@@ -113,9 +118,9 @@ local function circuit_check(circuit, policy, now)
     end
     if live + circuit.successes < policy.probes then return 2 end
     return 0, math.min((first or now) - now, CIRCUIT_PROBE_RETRY_US), circuit.reason
-  elseif phase == 3 and now < circuit.until_us then
-    return 0, circuit.until_us - now, circuit.reason
   end
+  local retry_after = circuit_forced_open(circuit, now)
+  if retry_after then return 0, retry_after, circuit.reason end
   return 1, circuit.generation, 0, 0
 end
 

@@ -30,11 +30,14 @@ local function operation(k, a)
       return {0, 1, refused[1], refused[2], refused[3], refused[4]}
     end
   end
-  local circuit, policy, code, x, y, z
-  if has_circuit then circuit = circuit_at(circuit_key) end
-  if circuit == false then
+  local circuit, policy, code, x, y, z = circuit_at(circuit_key), nil, nil, nil, nil, nil
+  if not has_circuit then
+    -- An order by hand holds for every caller.
+    local retry_after = circuit and circuit_forced_open(circuit, NOW)
+    if retry_after then return {0, 2, retry_after, circuit.reason} end
+  elseif not circuit then
     code, x, y, z = 1, 0, 0, 0
-  elseif circuit then
+  else
     policy = circuit_policy(ARGV[a + 1])
     code, x, y, z = circuit_check(circuit, policy, NOW)
     if code == 0 then return {0, 2, x, y} end

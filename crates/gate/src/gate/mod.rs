@@ -299,6 +299,8 @@ impl Gate {
                 Admission::Pass(pass) => parts.circuit = Some(pass),
                 admission @ Admission::Reject { .. } => return refused_by_circuit(&admission),
             }
+        } else if let Some(retry_after) = self.inner.breaker.forced_open_here(target) {
+            return refused(By::Circuit, Some(retry_after), degraded);
         }
         if let Some(semaphore) = semaphore {
             match semaphore.acquire_without_redis(target) {

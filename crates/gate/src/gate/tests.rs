@@ -21,6 +21,8 @@ const START_US: u64 = 1_700_000_000_000_000;
 enum Act {
     /// Calls at a time: those that have to wait for the first ones share a script.
     Enter { costs: Vec<u64> },
+    /// Orders the circuit by hand, of a target whose callers bring none; `None`: ends the order.
+    Order { force: Option<breaker::Force>, for_us: u64 },
     /// Ends one of the passes that are out.
     Exit { pick: usize, outcome: Outcome },
 }
@@ -28,10 +30,12 @@ enum Act {
 fn step() -> impl Strategy<Value = (u64, Act)> {
     let pause_us = prop_oneof![4 => Just(0_u64), 5 => 1..50_000_u64, 1 => 100_000..3_000_000_u64];
     let outcome = prop_oneof![3 => Just(Outcome::Success), 4 => Just(Outcome::Failure), 1 => Just(Outcome::Ignored)];
+    let orders = proptest::sample::select(vec![Some(breaker::Force::Open), Some(breaker::Force::Closed), None]);
     let act = prop_oneof![
-        4 => (1..4_u64).prop_map(|cost| Act::Enter { costs: vec![cost] }),
-        1 => vec(1..4_u64, 3..9).prop_map(|costs| Act::Enter { costs }),
-        4 => (any::<usize>(), outcome).prop_map(|(pick, outcome)| Act::Exit { pick, outcome }),
+        8 => (1..4_u64).prop_map(|cost| Act::Enter { costs: vec![cost] }),
+        2 => vec(1..4_u64, 3..9).prop_map(|costs| Act::Enter { costs }),
+        1 => (orders, 1..200_000_u64).prop_map(|(force, for_us)| Act::Order { force, for_us }),
+        8 => (any::<usize>(), outcome).prop_map(|(pick, outcome)| Act::Exit { pick, outcome }),
     ];
     (pause_us, act)
 }
@@ -101,6 +105,16 @@ impl Side {
                 let seen = entries.into_iter().map(|entry| self.entered(entry));
                 // Of several that ask at a time, one may be told what an earlier one heard.
                 if costs.len() == 1 { seen.collect() } else { seen.map(Seen::whenever).collect() }
+            }
+            Act::Order { force, for_us } => {
+                // What an order does to a circuit's counts is compared in the breaker's own histories.
+                let breaker = self.gate.breaker();
+                match force.filter(|_| policy.circuit.is_none()) {
+                    Some(force) => breaker.force(target, force, Duration::from_micros(*for_us)).await.unwrap(),
+                    None if policy.circuit.is_none() => breaker.automatic(target).await.unwrap(),
+                    None => (),
+                }
+                Vec::new()
             }
             Act::Exit { pick, outcome } => {
                 if !self.out.is_empty() {

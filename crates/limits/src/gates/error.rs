@@ -9,8 +9,6 @@ pub enum Error {
     Invalid(#[from] Invalid),
     #[error("this is no pass of this target: show the pass that `enter` of the same target gave you")]
     ForeignPass,
-    #[error("the policy of this target has no circuit: add one with PUT …/policy before you force it")]
-    NoCircuit,
     #[error("Redis did not take the order; this replica obeys it alone: try again")]
     NotOrdered(#[source] gate::Error),
     #[error(transparent)]
@@ -23,7 +21,6 @@ impl From<Error> for Problem {
         match error {
             Error::Invalid(Invalid { key, problem }) => Problem::invalid(key, problem),
             Error::ForeignPass => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_pass", detail).field("pass"),
-            Error::NoCircuit => Problem::conflict("no_circuit", detail),
             Error::NotOrdered(_) => Problem::unavailable("redis_unavailable", detail, 1),
             Error::Database(error) => error.into(),
         }

@@ -384,7 +384,7 @@ async fn delete_policy(
 
 /// Force a gate's circuit open or closed for a time, or leave it to its calls again
 #[utoipa::path(put, path = "/v1/gates/{target}/override", tag = "gates", request_body = OverrideIn, responses(
-    (status = 200, body = GateOut), (status = 409, body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = GateOut), (status = 422, body = Problem)))]
 async fn put_override(
     State(gates): State<Gates>,
     caller: Caller,

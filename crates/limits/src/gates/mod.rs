@@ -178,10 +178,11 @@ impl Gates {
     pub async fn state(&self, tenant: &str, target: &str) -> Result<State, Error> {
         let Target { key, policy, source } = self.target(tenant, target, None)?;
         let gate = &self.inner.gate;
-        let circuit = match &policy.circuit {
-            Some(circuit) => Some(gate.breaker().with_policy(circuit.clone()).view(&key).await),
-            None => None,
-        };
+        let view = gate.breaker().with_policy(policy.circuit.clone().unwrap_or_default()).view(&key).await;
+        // An order by hand holds also where no circuit guards.
+        let is_shown =
+            policy.circuit.is_some() || matches!(view.state, breaker::State::ForcedOpen | breaker::State::ForcedClosed);
+        let circuit = is_shown.then_some(view);
         let rate = match &policy.rate {
             Some(rate) => Some(gate.limiter().peek(&key, rate, NonZeroU64::MIN).await),
             None => None,
@@ -201,11 +202,10 @@ impl Gates {
         Ok(self.inner.catalog.refresh().await?)
     }
 
-    /// Forces the circuit for a time, or, with `None`, leaves it to its calls again.
+    /// Forces the target open or closed for a time, whatever policies its callers bring; `None` leaves it to its calls again.
     pub async fn order(&self, tenant: &str, target: &str, order: Option<(Force, Duration)>) -> Result<(), Error> {
         let Target { key, policy, .. } = self.target(tenant, target, None)?;
-        let circuit = policy.circuit.clone().ok_or(Error::NoCircuit)?;
-        let breaker = self.inner.gate.breaker().with_policy(circuit);
+        let breaker = self.inner.gate.breaker().with_policy(policy.circuit.clone().unwrap_or_default());
         self.inner.roll.note(tenant, target);
         match order {
             Some((_, lasting)) if lasting.is_zero() || lasting > LONGEST_ORDER => {

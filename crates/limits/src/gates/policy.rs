@@ -118,7 +118,8 @@ impl Written {
     /// because nobody knows what the target can take.
     pub fn standard() -> Written {
         let concurrency = Some(Concurrency { limit: DEFAULT_PASSES });
-        Written { circuit: Some(Circuit::default()), concurrency, ..Written::default() }
+        let (circuit, lease) = (Some(Circuit::default()), Some(Span(DEFAULT_LEASE)));
+        Written { circuit, concurrency, lease, ..Written::default() }
     }
 
     /// The policy, ready; the error names the field and the fix. `place` stands before the field's name.

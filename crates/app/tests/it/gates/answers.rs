@@ -56,7 +56,7 @@ fn a_target_without_a_policy_has_the_default_one() {
     let entered = Call::new("POST", "/v1/gates/new/enter").to(tidegate.addr()).expect(200);
     assert_eq!((&entered["policy"], &entered["lease_ms"]), (&json!("default"), &json!(60_000)), "{entered}");
     let seen = caller.look("new");
-    assert_eq!(seen["policy"], json!({"circuit": {}, "concurrency": {"limit": 100}}), "{seen}");
+    assert_eq!(seen["policy"], json!({"circuit": {}, "concurrency": {"limit": 100}, "lease": "1m"}), "{seen}");
     assert_eq!((&seen["circuit"]["state"], &seen["held"]), (&json!("closed"), &json!(1)), "{seen}");
     for _ in 1..100 {
         caller.pass("new", json!({}));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use testkit::{need, wait_until};
 
-use super::Caller;
-use crate::support::{ADMIN_KEY, Backend, Call, SOON, Setup, each_backend};
+use super::{Caller, replica};
+use crate::support::{ADMIN_KEY, Backend, Call, SOON, Setup, Tidegate, each_backend};
 
 each_backend! {
     a_stored_policy_wins_and_survives_a_restart
@@ -88,8 +88,48 @@ fn an_order_by_hand_holds_for_its_time_and_ends_by_itself() {
     ] {
         assert_eq!(order(body).expect_problem(422, "invalid_field")["field"], field);
     }
-    caller.put("/v1/gates/bare/policy", json!({})).expect(200);
-    caller.put("/v1/gates/bare/override", json!({"state": "open"})).expect_problem(409, "no_circuit");
+}
+
+/// An order is given to stop the calls: whoever brings a policy without a circuit is stopped, too.
+fn a_gate_that_is_forced_open_refuses_whatever_policy_a_caller_brings(tidegate: &Tidegate) {
+    let caller = Caller::with_key(tidegate, ADMIN_KEY);
+    let order = |state: &str| caller.put("/v1/gates/api/override", json!({"state": state, "for": "1h"})).expect(200);
+    let bare = [
+        json!({"policy": {"rate": {"limit": 100, "window": "1s"}}}),
+        json!({"policy": {"concurrency": {"limit": 5}}}),
+        json!({"policy": {"rate": {"limit": 100, "window": "1s"}, "circuit": {}}}),
+    ];
+    assert_eq!(order("open")["circuit"]["state"], "forced_open");
+    for body in &bare {
+        let entered = caller.enter("api", body.clone());
+        assert_eq!(entered["refused_by"], "circuit", "{entered}");
+        assert!(
+            entered["retry_after_ms"].as_u64().is_some_and(|ms| (3_000_000..=3_600_000).contains(&ms)),
+            "{entered}"
+        );
+    }
+    // A stored policy without a circuit changes nothing about it, and hides nothing.
+    caller.put("/v1/gates/api/policy", json!({})).expect(200);
+    assert_eq!(caller.enter("api", json!({}))["refused_by"], "circuit");
+    assert_eq!(caller.look("api")["circuit"]["state"], "forced_open");
+    assert_eq!(order("automatic").get("circuit"), None, "there is none, and no order");
+    caller.pass("api", json!({}));
+    caller.send(Call::new("DELETE", "/v1/gates/api/policy")).expect(204);
+    for body in bare {
+        caller.pass("api", body);
+    }
+}
+
+#[test]
+fn in_memory_a_gate_that_is_forced_open_refuses_everyone() {
+    a_gate_that_is_forced_open_refuses_whatever_policy_a_caller_brings(&Setup::locked().start());
+}
+
+#[test]
+fn in_redis_a_gate_that_is_forced_open_refuses_everyone() {
+    let redis = need!(testkit::redis());
+    let tidegate = replica(&redis.url(), redis.prefix()).start();
+    a_gate_that_is_forced_open_refuses_whatever_policy_a_caller_brings(&tidegate);
 }
 
 #[test]
