@@ -6,6 +6,7 @@
 //! that ends unwritten, whatever the cause, ends its reader: the next one reads its records again.
 
 use std::{
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -165,8 +166,8 @@ struct Reader {
     shared: Arc<Shared>,
     batches: mpsc::Sender<Batch>,
     give_up: CancellationToken,
-    /// Read while there was no room for it.
-    strays: Vec<Incoming>,
+    /// Read and not yet handed over, each under an assignment of its partition.
+    strays: Vec<(u64, Incoming)>,
     committed_at: Instant,
     /// Ever.
     has_paused: bool,
@@ -249,7 +250,8 @@ impl Reader {
                 self.shared.voice.is_well();
                 let record = incoming(&message);
                 let size = record.value.len();
-                self.strays.push(record);
+                let assignment = self.shared.tracker.lock().assignment(record.partition);
+                self.strays.extend(assignment.map(|assignment| (assignment, record)));
                 Ok(Some(size))
             }
             Some(Err(error)) => {
@@ -264,19 +266,22 @@ impl Reader {
     }
 
     fn hand_over(&mut self) {
-        let mut ends = std::collections::BTreeMap::new();
-        for record in &self.strays {
-            ends.insert(record.partition, record.offset + 1);
-        }
+        let mut strays = std::mem::take(&mut self.strays);
+        let mut ends = BTreeMap::new();
         let marks: Vec<Mark> = {
             let mut tracker = self.shared.tracker.lock();
-            ends.into_iter().filter_map(|(partition, end)| tracker.begin(partition, end)).collect()
+            // Of a partition that has left since: whoever has it now, and be it us again, reads it again.
+            strays.retain(|(assignment, record)| tracker.assignment(record.partition) == Some(*assignment));
+            for (assignment, record) in &strays {
+                ends.insert(record.partition, (*assignment, record.offset + 1));
+            }
+            let begin = |(partition, (assignment, end))| tracker.begin(partition, assignment, end);
+            ends.into_iter().filter_map(begin).collect()
         };
-        let records = std::mem::take(&mut self.strays);
         if marks.is_empty() {
-            // Nothing was read, or all of it from partitions that others have now.
             return;
         }
+        let records = strays.into_iter().map(|(_, record)| record).collect();
         *self.shared.under_way.lock() += 1;
         let under_way = UnderWay { shared: Arc::clone(&self.shared), marks, is_written: false };
         // Where nobody receives any more, what comes back is dropped, and says that it ended unwritten.

@@ -41,13 +41,19 @@ impl Tracker {
         self.lines.remove(&partition).and_then(|line| line.ready)
     }
 
+    /// Which assignment of the partition this is; `None` if it is not ours.
+    pub(super) fn assignment(&self, partition: i32) -> Option<u64> {
+        self.lines.get(&partition).map(|line| line.generation)
+    }
+
     pub(super) fn partitions(&self) -> Vec<i32> {
         self.lines.keys().copied().collect()
     }
 
-    /// A batch whose last record of the partition lies before `next_offset`; `None` if the partition is not ours.
-    pub(super) fn begin(&mut self, partition: i32, next_offset: i64) -> Option<Mark> {
-        let line = self.lines.get_mut(&partition)?;
+    /// A batch whose last record of the partition lies before `next_offset`; `None` if it was read under an assignment that has
+    /// ended: committed under a later one, it would pass what was under way before it.
+    pub(super) fn begin(&mut self, partition: i32, assignment: u64, next_offset: i64) -> Option<Mark> {
+        let line = self.lines.get_mut(&partition).filter(|line| line.generation == assignment)?;
         self.next += 1;
         line.under_way.push_back((self.next, next_offset, false));
         Some(Mark { partition, generation: line.generation, ticket: self.next })
@@ -86,8 +92,8 @@ mod tests {
     #[test]
     fn a_later_batch_waits_for_an_earlier_one() {
         let mut tracker = Tracker::default();
-        tracker.assign(0);
-        let (first, second) = (tracker.begin(0, 10).unwrap(), tracker.begin(0, 20).unwrap());
+        let assignment = assigned(&mut tracker, 0);
+        let [first, second] = [10, 20].map(|end| tracker.begin(0, assignment, end).unwrap());
         tracker.finish(second);
         assert_eq!(tracker.take_ready(), []);
         tracker.finish(first);
@@ -98,14 +104,34 @@ mod tests {
     #[test]
     fn a_mark_of_an_earlier_assignment_commits_nothing() {
         let mut tracker = Tracker::default();
-        tracker.assign(0);
-        let stale = tracker.begin(0, 10).unwrap();
+        let first = assigned(&mut tracker, 0);
+        let stale = tracker.begin(0, first, 10).unwrap();
         assert_eq!(tracker.revoke(0), None);
-        assert_eq!(tracker.begin(0, 11), None);
+        assert_eq!(tracker.begin(0, first, 11), None);
         tracker.assign(0);
         tracker.finish(stale);
         assert_eq!(tracker.take_ready(), []);
         assert!(tracker.is_idle(&[0, 1]));
+    }
+
+    /// A record was read and not yet handed over when its partition left and came back; the batch before it was still being
+    /// written. Begun under the new assignment, it had that batch committed past.
+    #[test]
+    fn what_was_read_under_an_earlier_assignment_is_not_begun() {
+        let mut tracker = Tracker::default();
+        let first = assigned(&mut tracker, 0);
+        tracker.begin(0, first, 10).unwrap();
+        tracker.revoke(0);
+        let second = assigned(&mut tracker, 0);
+        assert_eq!(tracker.begin(0, first, 11), None);
+        let again = tracker.begin(0, second, 10).unwrap();
+        tracker.finish(again);
+        assert_eq!(tracker.take_ready(), [(0, 10)]);
+    }
+
+    fn assigned(tracker: &mut Tracker, partition: i32) -> u64 {
+        tracker.assign(partition);
+        tracker.assignment(partition).unwrap()
     }
 
     proptest! {
@@ -113,8 +139,8 @@ mod tests {
         #[test]
         fn no_commit_passes_an_unfinished_batch(order in Just((0..12_usize).collect::<Vec<_>>()).prop_shuffle()) {
             let mut tracker = Tracker::default();
-            tracker.assign(5);
-            let marks: Vec<Mark> = (1..=12).map(|end| tracker.begin(5, end * 10).unwrap()).collect();
+            let assignment = assigned(&mut tracker, 5);
+            let marks: Vec<Mark> = (1..=12).map(|end| tracker.begin(5, assignment, end * 10).unwrap()).collect();
             let mut finished = [false; 12];
             let mut committed = 0;
             for place in order {
