@@ -141,7 +141,12 @@ impl Selection {
             Some(ids) if ids.is_empty() || ids.len() > MOST_IDS => {
                 Err(Invalid::new("deliveries", format!("name 1 to {MOST_IDS} deliveries, or leave it out")))
             }
-            _ => Ok(()),
+            // PostgreSQL takes no NUL, not even to look for it.
+            Some(ids) => match ids.iter().position(|id| id.chars().any(char::is_control)) {
+                Some(place) => Err(Invalid::new(format!("deliveries[{place}]"), "no id holds a control character")),
+                None => Ok(()),
+            },
+            None => Ok(()),
         }
     }
 
@@ -208,6 +213,13 @@ mod tests {
             (Selection { missing: true, ..replay() }, Kind::Replay, None, None, "since"),
             (Selection { missing: true, since: Some(day), ..replay() }, Kind::Cancel, None, None, "missing"),
             (Selection { deliveries: Some(vec![]), ..replay() }, Kind::Replay, None, None, "deliveries"),
+            (
+                Selection { deliveries: Some(vec!["dlv_1".into(), "\0".into()]), ..replay() },
+                Kind::Cancel,
+                None,
+                None,
+                "deliveries[1]",
+            ),
             (
                 Selection { event_types: Some(vec!["a b".into()]), ..replay() },
                 Kind::Replay,

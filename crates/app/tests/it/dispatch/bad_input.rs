@@ -15,6 +15,7 @@ each_queue! {
 
 each_backend! {
     a_time_is_read_in_utc_or_refused
+    an_id_that_none_can_be_is_refused
     a_wrong_subscription_is_refused_and_nothing_is_stored
     a_foreign_id_is_an_unknown_id
 }
@@ -107,6 +108,14 @@ fn a_time_is_read_in_utc_or_refused(backend: &Backend) {
     let event = json!({"type": "a.b", "data": 1, "deliver_at": "2026-01-01T05:00:00+05:00"});
     assert_eq!(post(addr, event.to_string()).expect(202)["deliver_at"], "2026-01-01T00:00:00Z");
     assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
+}
+
+fn an_id_that_none_can_be_is_refused(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    for kind in ["replay", "cancel"] {
+        let job = Call::post("/v1/jobs", json!({"kind": kind, "deliveries": ["\u{0}"]})).to(tidegate.addr());
+        assert_eq!(job.expect_problem(422, "invalid_field")["field"], "deliveries[0]");
+    }
 }
 
 fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
