@@ -197,7 +197,7 @@ fn a_name_that_stands_twice_is_refused() {
 #[test]
 fn data_that_cannot_be_read_matches_no_filter_that_needs_it() {
     let deep = "[".repeat(500) + &"]".repeat(500);
-    for data in [deep.as_str(), "1e999", "{", ""] {
+    for data in [deep.as_str(), "{", "", "\"\\é", "[1e999"] {
         let document = Document::new("evt_1", "order.created", data);
         let blind = filter(json!({"type": "order.created"}));
         assert!(blind.matches(&document));
@@ -207,6 +207,24 @@ fn data_that_cannot_be_read_matches_no_filter_that_needs_it() {
             assert!(reason.starts_with("the event's data cannot be read: "), "{reason}");
         }
     }
+}
+
+/// Such an event was accepted, and no filter that reads data matched it, whichever member it asked for.
+#[test]
+fn a_member_that_cannot_be_held_hides_no_other() {
+    let data = r#"{"half": "a\ud800\n\"b", "\udc00": [1e400 ,-1E+999], "whole": "\ud83d\ude00\u00e9\\ud800", "n": 1e2, "last": 7e999}"#;
+    let document = Document::new("evt_1", "order.created", data);
+    for written in [
+        json!({"data.n": 100}),
+        json!({"data.half": "a\u{fffd}\n\"b"}),
+        json!({"data.whole": "\u{1f600}\u{e9}\\ud800"}),
+        json!({"data.last": {"gt": 1e300}}),
+        json!({"data.\u{fffd}[1]": {"lt": -1e300}}),
+    ] {
+        assert_eq!(filter(written.clone()).explain(&document), [], "{written}");
+    }
+    let plain = Document::new("evt_1", "order.created", "-1e400");
+    assert!(filter(json!({"data": {"lt": 0}})).matches(&plain));
 }
 
 #[test]
