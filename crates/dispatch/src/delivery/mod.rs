@@ -22,7 +22,7 @@ pub mod verify;
 pub use self::{
     event_type::{EventType, Matcher},
     filter::{Document, Filter},
-    outcome::{GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
+    outcome::{CLASSES, GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
     schedule::RetrySchedule,
     signature::{MAX_LIVE, MessageId, Signer, SigningKey, SigningSecret},
     status::Status,

@@ -47,6 +47,24 @@ impl RetryPolicy {
     }
 }
 
+/// Every [`Outcome::class`]: of answers, and of `platform::http_client`'s errors.
+pub const CLASSES: [&str; 14] = [
+    "success",
+    "redirect",
+    "gone",
+    "too_many_requests",
+    "client_error",
+    "server_error",
+    "odd_status",
+    "refused",
+    "dns",
+    "connect",
+    "tls",
+    "timeout",
+    "protocol",
+    "connection_closed",
+];
+
 /// How one attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -243,6 +261,7 @@ mod tests {
 
     #[test]
     fn every_outcome_has_a_class_and_a_sentence() {
+        assert!((0..1000).all(|status| CLASSES.contains(&Outcome::answered(status).class())));
         assert_eq!(Outcome::answered(302).class(), "redirect");
         assert_eq!(
             Outcome::answered(302).to_string(),

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 
 use crate::{
     Dispatch,
-    delivery::Status,
+    delivery::{CLASSES, Status},
     metrics as names,
     model::{Attempt, Delivery, FoundAttempt},
     store::search::DeliveryFilter,
@@ -95,6 +95,10 @@ pub(super) async fn all_attempts(
     caller.require(Scope::DispatchRead)?;
     let AttemptQuery { class, status, subscription, event, event_type, since, until, limit, after } = query;
     let mut query = DeliveryQuery { status, subscription, event, event_type, since, until, limit, after };
+    if class.as_deref().is_some_and(|class| !CLASSES.contains(&class)) {
+        let detail = format!("class must be one of: {}", CLASSES.join(", "));
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail).field("class"));
+    }
     // A class is rare as a rule: pages without it are passed over, so many at a time.
     let mut pages = MOST_PAGES;
     loop {

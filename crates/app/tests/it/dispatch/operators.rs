@@ -215,6 +215,9 @@ fn deliveries_and_attempts_are_found_by_what_they_have_in_common() {
         (&json!("c"), &slow["id"], &json!(1))
     );
     assert_eq!(count("/v1/attempts?class=success"), 2);
+    let problem = Call::get("/v1/attempts?class=nonsense").to(addr).expect_problem(400, "invalid_query");
+    assert_eq!(problem["field"], "class");
+    assert!(problem["detail"].as_str().unwrap().contains("timeout"), "{problem}");
     assert_eq!(count("/v1/events?since=2099-01-01T00:00:00Z"), 0);
     assert_eq!(count("/v1/events?type=slow"), 1);
     Call::get("/v1/attempts?colour=red").to(addr).expect_problem(400, "invalid_query");
