@@ -58,6 +58,23 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJ
     }
 }
 
+/// No body, or `{}`: a route that takes none must not seem to have understood one.
+pub struct NoBody;
+
+impl<S: Send + Sync> FromRequest<S> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        match whole_body(request).await?.trim_ascii() {
+            b"" | b"{}" => Ok(NoBody),
+            _ => {
+                let detail = "this route takes no body: send none, or {}";
+                Err(Problem::new(StatusCode::BAD_REQUEST, "unexpected_body", detail))
+            }
+        }
+    }
+}
+
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()

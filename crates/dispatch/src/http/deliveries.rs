@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, Page, PageQuery, Path, Query, utc},
+    http::{Json, NoBody, Page, PageQuery, Path, Query, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -160,6 +160,7 @@ pub(super) async fn retry(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<(StatusCode, Json<Delivery>), Problem> {
     caller.require(Scope::DispatchWrite)?;
     let Delivery { subscription_id, .. } = found(&dispatch, &caller, &id).await?;
@@ -182,6 +183,7 @@ pub(super) async fn cancel(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<Json<Delivery>, Problem> {
     caller.require(Scope::DispatchWrite)?;
     found(&dispatch, &caller, &id).await?;

@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, OptionalJson, Page, PageQuery, Path, Query, utc},
+    http::{Json, NoBody, OptionalJson, Page, PageQuery, Path, Query, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -159,6 +159,7 @@ async fn cancel(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<Json<Job>, Problem> {
     caller.require(Scope::DispatchWrite)?;
     found(&dispatch, &caller, &id).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, OptionalJson, Path},
+    http::{Json, NoBody, OptionalJson, Path},
     id,
     problem::Problem,
 };
@@ -45,6 +45,7 @@ async fn pause(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<Json<Subscription>, Problem> {
     switch(&dispatch, &caller, &id, false).await
 }
@@ -59,6 +60,7 @@ async fn resume(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<Json<Subscription>, Problem> {
     switch(&dispatch, &caller, &id, true).await
 }
@@ -122,6 +124,7 @@ async fn test(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    NoBody: NoBody,
 ) -> Result<(StatusCode, Json<Event>), Problem> {
     caller.require(Scope::DispatchWrite)?;
     found(&dispatch, &caller, &id).await?;

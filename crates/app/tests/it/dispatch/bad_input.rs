@@ -118,6 +118,29 @@ fn an_id_that_none_can_be_is_refused(backend: &Backend) {
     }
 }
 
+#[test]
+fn a_body_where_none_is_taken_is_refused() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let made = subscribe(addr, &receiver.url("/"), json!({}));
+    let id = made["id"].as_str().unwrap();
+    let routes = ["test", "pause", "resume"].map(|what| format!("/v1/subscriptions/{id}/{what}"));
+    let others = ["/v1/deliveries/dlv_1/retry", "/v1/deliveries/dlv_1/cancel", "/v1/jobs/job_1/cancel"];
+    for route in routes.iter().map(String::as_str).chain(others) {
+        for body in ["x", r#"{"type": "x"}"#, "[]"] {
+            let call = Call::new("POST", route).body("application/json", body);
+            call.to(addr).expect_problem(400, "unexpected_body");
+        }
+    }
+    for route in &routes {
+        for body in ["", "{}", " {}\n"] {
+            let answer = Call::new("POST", route).body("application/json", body).to(addr);
+            assert!([200, 202].contains(&answer.status), "{route}: {answer:?}");
+        }
+    }
+}
+
 fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
     // The door is locked, so private addresses are not called.
     let tidegate = backend.locked().start();
