@@ -168,7 +168,9 @@ fn in_words(error: &serde_json::Error) -> String {
     }
 }
 
-fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses a body that says of itself that it is not JSON.
+pub fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    require_plain(headers)?;
     let Some(content_type) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let content_type = content_type.to_str().unwrap_or_default();
     if is_json(content_type) {
@@ -181,11 +183,24 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
+/// Refuses a body that is compressed.
+pub fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "compressed bodies are not understood here: send it as it is, without content-encoding",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// May a body of this content type be read as JSON?
 pub fn is_json(content_type: &str) -> bool {
     let media_type = media_type(content_type);
     // curl's -d says x-www-form-urlencoded unless told otherwise; a JSON body under it is still a JSON body.
-    media_type.ends_with("json") || media_type == "application/x-www-form-urlencoded"
+    media_type.rsplit(['/', '+']).next().is_some_and(|last| last.eq_ignore_ascii_case("json"))
+        || media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 fn media_type(content_type: &str) -> &str {

@@ -19,7 +19,7 @@ use futures_util::{
 use http_body_util::BodyExt;
 use platform::{
     crash::crash_point,
-    http::{Json, Page, PageQuery, Path, Query, utc},
+    http::{Json, Page, PageQuery, Path, Query, require_json, require_plain, utc},
     problem::Problem,
 };
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,8 @@ struct ItemAccepted {
 /// Sending an event again under the same `id` is harmless.
 #[utoipa::path(post, path = "/v1/events", tag = "events", request_body = EventIn, responses(
     (status = 202, description = "durable, and on its way", body = Event),
-    (status = 409, description = "another event has this id", body = Problem)))]
+    (status = 409, description = "another event has this id", body = Problem),
+    (status = 415, description = "neither JSON nor NDJSON, or compressed", body = Problem)))]
 async fn create(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -102,8 +103,10 @@ async fn create(
     caller.require(Scope::DispatchWrite)?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if content_type.is_some_and(is_lines) {
+        require_plain(&headers)?;
         return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event).boxed()).await;
     }
+    require_json(&headers)?;
     let (body, _held) = read(&dispatch, body).await?;
     if is_array(&body) {
         let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body)?;
@@ -117,7 +120,9 @@ async fn create(
 
 /// Does a body of this content type hold one event a line?
 pub(super) fn is_lines(content_type: &str) -> bool {
-    content_type.starts_with("application/x-ndjson") || content_type.starts_with("application/jsonl")
+    ["application/x-ndjson", "application/ndjson", "application/jsonl"]
+        .iter()
+        .any(|lines| content_type.get(..lines.len()).is_some_and(|start| start.eq_ignore_ascii_case(lines)))
 }
 
 pub(super) fn is_array(body: &[u8]) -> bool {

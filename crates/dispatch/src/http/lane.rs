@@ -1,10 +1,11 @@
 //! `POST /v1/events` with one event in the lane before the router: the same door, the same intake, the same words.
 //!
-//! A caller that may not, an array and lines of JSON are left to the route.
+//! A caller that may not, an array, lines of JSON and what is no JSON at all are left to the route.
 
 use axum::http::StatusCode;
 use platform::{
     crash::crash_point,
+    http::is_json,
     http_server::{Plain, Reply},
 };
 use tenancy::{
@@ -30,8 +31,8 @@ impl EventLane {
 
     /// `None` if the route shall answer.
     pub async fn answer(&self, request: &Plain<'_>, reply: &mut Reply) -> Option<()> {
-        let is_many = request.header("content-type").is_some_and(events::is_lines) || events::is_array(request.body());
-        if request.target() != Self::ROUTE || is_many {
+        let is_one = request.header("content-type").is_none_or(is_json) && !events::is_array(request.body());
+        if request.target() != Self::ROUTE || !is_one || request.header("content-encoding").is_some() {
             return None;
         }
         let caller = self.door.sender(&Shown::read(|name| request.header(name.as_str()))).await.ok()?;

@@ -141,6 +141,36 @@ fn a_body_where_none_is_taken_is_refused() {
     }
 }
 
+#[test]
+fn what_is_neither_json_nor_lines_is_refused() {
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let good = r#"{"type": "a.b", "data": 1}"#;
+    let many = format!("[{good}]");
+    let send = |content_type: &str, body: &str| Call::new("POST", "/v1/events").body(content_type, body).to(addr);
+    for body in [good, &many] {
+        for content_type in ["image/png", "application/xml", "multipart/form-data; boundary=x", "text/plain"] {
+            send(content_type, body).expect_problem(415, "unsupported_media_type");
+        }
+        for content_type in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/cloudevents+json",
+            "application/x-www-form-urlencoded",
+        ] {
+            send(content_type, body).expect(202);
+        }
+    }
+    for content_type in ["application/x-ndjson", "application/ndjson; charset=utf-8", "application/jsonl"] {
+        assert_eq!(send(content_type, good).expect(202)["accepted"], 1);
+    }
+    for content_type in ["application/json", "application/x-ndjson"] {
+        let call = Call::new("POST", "/v1/events").header("content-encoding", "gzip").body(content_type, good);
+        let problem = call.to(addr).expect_problem(415, "unsupported_media_type");
+        assert!(problem["detail"].as_str().unwrap().contains("compressed"), "{problem}");
+    }
+}
+
 fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
     // The door is locked, so private addresses are not called.
     let tidegate = backend.locked().start();
