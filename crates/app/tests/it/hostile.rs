@@ -128,7 +128,8 @@ fn slow_and_silent_connections_are_closed_while_others_are_served() {
 fn a_body_that_never_ends_is_cut_off_by_the_request_timeout() {
     let tidegate = Setup::serve().env("TIDEGATE__SERVER__REQUEST_TIMEOUT", "500ms").start();
     let mut connection = Connection::in_flight(tidegate.addr(), "/admin/tenants", 100);
-    connection.receive().unwrap().expect_problem(408, "request_timeout");
+    let problem = connection.receive().unwrap().expect_problem(408, "request_timeout");
+    assert!(problem["detail"].as_str().unwrap().contains("may be done all the same"), "{problem}");
 }
 
 #[test]

@@ -106,7 +106,9 @@ impl Cut {
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
             }
             Cut::Deadline => {
-                let detail = format!("the request took longer than {deadline:?} (server.request_timeout)");
+                let detail = format!(
+                    "the request took longer than {deadline:?} (server.request_timeout); what had arrived may be done all the same, such as the lines of NDJSON before the last"
+                );
                 Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail)
             }
         }
