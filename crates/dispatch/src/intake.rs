@@ -27,7 +27,6 @@ use crate::{
     announce::Workers,
     batch::Batcher,
     catalog::{Catalog, Endpoint},
-    clock,
     config::Config,
     delivery::{Document, EventType, MessageId},
     error::Error,
@@ -42,9 +41,6 @@ const LONGEST_TEXT: usize = 256;
 /// Arrays and objects within each other. Usual parsers, our filters' too, read 127 levels, and our answers and webhooks add
 /// some of their own: what nests deeper could be kept and sent, but hardly be read.
 const DEEPEST: usize = 120;
-/// How far ahead an event may be held back: what is later is a slip of the pen. Records of the topic are not asked, so that no two
-/// clocks can disagree over what was accepted.
-const FURTHEST_S: u64 = 10 * 366 * 24 * 3600;
 /// Of events that are read and not yet written, in this process.
 const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
@@ -69,7 +65,7 @@ pub struct EventIn {
     pub source: Option<String>,
     /// Deliveries with the same key keep their order, where the subscription asks for it.
     pub ordering_key: Option<String>,
-    /// Not before this time, which lies at most ten years ahead.
+    /// Not before this time.
     #[serde(default, deserialize_with = "utc")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deliver_at: Option<OffsetDateTime>,
@@ -174,11 +170,7 @@ impl Intake {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
             return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
         }
-        let event: EventIn = parse_json(body)?;
-        if let Some(at) = event.deliver_at {
-            check_time(at, clock::unix_seconds())?;
-        }
-        Ok(event)
+        parse_json(body)
     }
 
     /// For an event that goes on without [`Intake::prepare`].
@@ -368,14 +360,6 @@ fn hash(event: &EventIn) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(context.finish().as_ref());
     hash
-}
-
-fn check_time(deliver_at: OffsetDateTime, now_s: u64) -> Result<(), Problem> {
-    if u64::try_from(deliver_at.unix_timestamp()).is_ok_and(|at_s| at_s > now_s + FURTHEST_S) {
-        let detail = "deliver_at lies more than ten years ahead: choose an earlier time";
-        return Err(Problem::invalid("deliver_at", detail));
-    }
-    Ok(())
 }
 
 fn check_text(field: &'static str, text: Option<&str>) -> Result<(), Problem> {
