@@ -1,6 +1,6 @@
 //! Everything that is not the hot path: subscriptions and their secrets, lists, changes by hand.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use platform::{
     db::{Error, Row, Step, Value},
@@ -12,7 +12,6 @@ use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
 use crate::{
-    catalog::SubscriptionKey,
     delivery::Status,
     model::{Delivery, Event, Settings},
 };
@@ -123,8 +122,8 @@ impl Store {
         Ok(rows.iter().flatten().flatten().map(|row| row.text("id")).max())
     }
 
-    /// Subscriptions that are on, and for which something is parked all the same.
-    pub async fn parked_though_on(&self) -> Result<Vec<SubscriptionKey>, Error> {
+    /// Tenant and id of subscriptions that are on, and for which something is parked all the same.
+    pub async fn parked_though_on(&self) -> Result<Vec<(Arc<str>, Arc<str>)>, Error> {
         let rows = self.database.fetch(query!("parked_though_on").with([])).await?;
         Ok(rows.iter().map(|row| (row.text("tenant_id").into(), row.text("id").into())).collect())
     }
