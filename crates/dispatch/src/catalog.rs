@@ -4,6 +4,7 @@
 //! one look-up, however many there are; the list is remembered per type until a subscription of the tenant changes.
 //! Other replicas' changes are seen within [`REFRESH`], our own at once.
 
+mod health;
 mod routes;
 
 use std::{
@@ -29,7 +30,7 @@ use platform::{
 use tenancy::vault::{Place, Vault};
 use tokio::time::Instant;
 
-use self::routes::Routes;
+use self::{health::Health, routes::Routes};
 use crate::{
     delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
     error::Error,
@@ -76,8 +77,7 @@ pub struct Endpoint {
     pub rate_limit: u32,
     pub max_concurrency: u32,
     pub guarded: Guarded,
-    /// Its last outcome was a failure, as far as this replica knows.
-    pub is_failing: AtomicBool,
+    pub health: Arc<Health>,
     pub failing_since: Option<time::OffsetDateTime>,
     /// Its circuit is open, as far as this replica knows.
     pub is_circuit_open: AtomicBool,
@@ -285,7 +285,10 @@ impl Catalog {
     fn compile(&self, id: &str, row: Result<SubscriptionRow, db::Error>, secrets: &[SealedSecret]) -> Option<Endpoint> {
         let endpoint = row.map_err(Error::from).and_then(|row| {
             let secrets = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets)?;
-            compile(&row, secrets, self.inner.allow_private)
+            // What was seen of it stays known, whatever else has changed.
+            let health = self.endpoint(&row.tenant, id).map(|before| Arc::clone(&before.health)).unwrap_or_default();
+            health.know(row.failing_since.is_some());
+            compile(&row, secrets, health, self.inner.allow_private)
         });
         let loudly = |error: &Error| {
             tracing::error!(subscription = id, error = %Chain(error), "A subscription cannot be used.");
@@ -369,7 +372,12 @@ fn open_secrets(
     Ok(opened)
 }
 
-fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> Result<Endpoint, Error> {
+fn compile(
+    row: &SubscriptionRow,
+    secrets: OpenSecrets,
+    health: Arc<Health>,
+    allow_private: bool,
+) -> Result<Endpoint, Error> {
     let Settings {
         url,
         event_types,
@@ -399,7 +407,7 @@ fn compile(row: &SubscriptionRow, secrets: OpenSecrets, allow_private: bool) -> 
         rate_limit: *rate_limit,
         max_concurrency: *max_concurrency,
         guarded: Guarded::new(&row.tenant, &row.id, *rate_limit, *max_concurrency)?,
-        is_failing: AtomicBool::new(row.failing_since.is_some()),
+        health,
         failing_since: row.failing_since,
         is_circuit_open: AtomicBool::new(row.circuit_opened_at.is_some()),
     })

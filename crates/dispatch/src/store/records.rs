@@ -213,7 +213,7 @@ impl Store {
         rows.and_then(|rows| first(&rows[1], subscription)).transpose()
     }
 
-    /// Notes the first failure after a success, or the first success after a failure.
+    /// Notes that it fails, or that it does not any more.
     pub async fn mark_failing(&self, tenant: &str, id: &str, is_failing: bool) -> Result<(), Error> {
         let query = if is_failing { query!("mark_failing") } else { query!("clear_failing") };
         self.database.transact([bump(), query.with([tenant.into(), id.into()]).must_match()]).await.map(drop)

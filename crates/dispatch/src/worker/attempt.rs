@@ -243,7 +243,11 @@ impl Inner {
         metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);
         metrics::histogram!(names::ATTEMPT_SECONDS).record(duration.as_secs_f64());
         let attempt = new_attempt(duration, answer, &outcome);
-        let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
+        // It may have to tell the database of the subscription's health, and wait for that.
+        let record = tokio::select! {
+            record = self.conclude(endpoint, delivery, &outcome, attempt) => record,
+            never = self.keep_lease(job) => match never {},
+        };
         (record, if outcome.is_success() { Report::Success } else { Report::Failure })
     }
 

@@ -7,6 +7,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use gate::breaker::{Reason, State};
 use serde_json::json;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::Inner;
 use crate::{
@@ -17,9 +18,9 @@ use crate::{
 };
 
 impl Inner {
-    /// Writes only changes: the first failure after a success, the first success after a failure, the end.
+    /// Writes only changes: that it fails, that it does not any more, the end.
     pub(super) async fn note_health(&self, endpoint: &Endpoint, is_success: bool, next: &Next) {
-        let is_change = endpoint.is_failing.swap(!is_success, Relaxed) == is_success;
+        let is_change = endpoint.health.is_news(is_success, Instant::now());
         let may_end = match next {
             Next::DisableSubscription { .. } => true,
             Next::Failed { .. } | Next::RetryAfter(_) => has_failed_for_days(endpoint),
@@ -35,7 +36,9 @@ impl Inner {
         let Endpoint { tenant, id, .. } = endpoint;
         let store = &self.deps.store;
         if is_change && let Err(error) = store.mark_failing(tenant, id, !is_success).await {
-            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded.");
+            // The next outcome tries again.
+            endpoint.health.know(is_success);
+            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded; trying again.");
         }
         let (reason, disable) = match next {
             Next::DisableSubscription { .. } => ("the receiver answered 410 (gone)", Disable::AtOnce),
