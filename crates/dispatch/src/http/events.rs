@@ -335,6 +335,7 @@ struct EventQuery {
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<OffsetDateTime>,
     limit: Option<u32>,
+    /// The `next` of the page before.
     after: Option<String>,
 }
 
@@ -350,7 +351,7 @@ async fn list(
     let limit = PageQuery { limit, after: None }.limit()?;
     let filter = EventFilter { event_type, since, until };
     let events = dispatch.store().events(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
-    Ok(Json(Page::from_rows(events, limit, |event| &event.id)))
+    Ok(Json(Page::from_rows(events, limit, |event| &event.uid)))
 }
 
 /// Get an event

@@ -103,7 +103,8 @@ impl Store {
     ) -> Result<Vec<Event>, Error> {
         let (first, mut last) = range("evt", filter.since, filter.until);
         if let Some(after) = after {
-            let Some(uid) = self.uid_of_event(tenant, after).await? else { return Ok(Vec::new()) };
+            // A position, so that the list goes on where its event is gone meanwhile; an event may also be named by its id.
+            let uid = self.uid_of_event(tenant, after).await?.unwrap_or_else(|| after.to_owned());
             last = last.min(uid);
         }
         let query = if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };

@@ -22,6 +22,7 @@ each_backend! {
     a_replay_sends_what_has_failed_again_with_a_fresh_schedule
     what_a_subscription_never_got_is_made_up_for
     what_has_ended_is_purged_once_it_was_counted
+    a_list_goes_on_behind_an_event_that_was_purged
     a_cancelled_job_stops_where_it_is
 }
 
@@ -139,6 +140,25 @@ fn what_a_subscription_never_got_is_made_up_for(backend: &Backend) {
     let again = wait_until_done(addr, &Call::post(&replay, job).to(addr).expect(202));
     assert_eq!((&again["created"], &again["requeued"]), (&json!(0), &json!(0)), "{again}");
     Call::post(&replay, json!({"missing": true})).to(addr).expect_problem(422, "invalid_field");
+}
+
+fn a_list_goes_on_behind_an_event_that_was_purged(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    for id in ["a", "b", "c", "d", "e"] {
+        send(addr, json!({"id": id, "type": format!("type.{id}"), "data": {}}));
+    }
+    let page = |query: &str| Call::get(&format!("/v1/events?limit=2{query}")).to(addr).expect(200);
+    let ids = |page: &Value| -> Vec<String> {
+        page["data"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = page("");
+    assert_eq!(ids(&first), ["e", "d"]);
+    let purge = json!({"kind": "purge", "event_types": ["type.d"], "dry_run": false});
+    assert_eq!(wait_until_done(addr, &start(addr, purge))["events_deleted"], 1);
+    let second = page(&format!("&after={}", first["next"].as_str().unwrap()));
+    assert_eq!(ids(&second), ["c", "b"]);
+    assert_eq!(ids(&page("&after=c")), ["b", "a"], "an event is a place, too");
 }
 
 fn what_has_ended_is_purged_once_it_was_counted(backend: &Backend) {
