@@ -32,10 +32,11 @@ use tokio::time::Instant;
 
 use self::{health::Health, routes::Routes};
 use crate::{
-    delivery::{EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
+    delivery::{Document, EventType, Filter, Matcher, RetryPolicy, Signer, SigningKey, SigningSecret},
     error::Error,
     guard::Guarded,
     model::{Ordering, Settings, Signatures, Standing},
+    operational,
     store::{
         Store,
         records::{Changed, SealedSecret, SubscriptionRow},
@@ -130,13 +131,23 @@ impl Catalog {
         self.inner.version.load(Relaxed)
     }
 
-    /// The subscriptions that take events, also for later, and whose globs match, before any filter.
-    pub fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
+    /// The subscriptions that take this event, also for later: their globs match, and their filters. One of Tidegate's own is
+    /// taken by those alone that name it.
+    pub fn wanted(&self, tenant: &str, event_type: &EventType, document: &Document<'_>) -> Vec<Arc<Endpoint>> {
+        let is_operational = document.source == Some(operational::SOURCE);
+        let endpoints =
+            if is_operational { self.naming(tenant, event_type) } else { self.matching(tenant, event_type) };
+        let passes = |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
+        endpoints.iter().filter(passes).cloned().collect()
+    }
+
+    /// Before any filter.
+    fn matching(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
         self.remembered(tenant, event_type, event_type.as_str(), |matcher| matcher.matches(event_type))
     }
 
     /// The same for an event of Tidegate's own: only those that name it.
-    pub fn naming(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
+    fn naming(&self, tenant: &str, event_type: &EventType) -> Arc<[Arc<Endpoint>]> {
         // No type has such a character, so the two never share a place.
         let place = format!("!{event_type}");
         self.remembered(tenant, event_type, &place, |matcher| matcher.first_naming(event_type).is_some())

@@ -213,7 +213,7 @@ impl Intake {
                 let document = Document::new(&id, event_type.as_str(), data.get())
                     .with_source(source.as_deref())
                     .with_ordering_key(ordering_key.as_deref());
-                self.wanted(tenant, &event_type, &document)
+                self.catalog.wanted(tenant, &event_type, &document)
             }
         };
         let deliveries = endpoints.iter().map(|endpoint| {
@@ -239,12 +239,6 @@ impl Intake {
             created_at: None,
             deliveries,
         })
-    }
-
-    fn wanted(&self, tenant: &str, event_type: &EventType, document: &Document<'_>) -> Vec<Arc<Endpoint>> {
-        let matching = self.catalog.matching(tenant, event_type);
-        let passes = |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
-        matching.iter().filter(passes).cloned().collect()
     }
 }
 

@@ -48,13 +48,10 @@ pub(crate) fn event(catalog: &Catalog, kind: Kind, about: &Endpoint, data: &Valu
     let event_type = EventType::parse("type", kind.event_type()).ok()?;
     let (uid, data) = (id::new("evt"), data.to_string());
     let document = Document::new(&uid, kind.event_type(), &data).with_source(Some(SOURCE));
-    let is_told = |endpoint: &&Arc<Endpoint>| {
-        (kind != Kind::SubscriptionDisabled || endpoint.id != about.id)
-            && endpoint.filter.as_ref().is_none_or(|filter| filter.matches(&document))
-    };
-    let naming = catalog.naming(&about.tenant, &event_type);
+    let is_told = |endpoint: &&Arc<Endpoint>| kind != Kind::SubscriptionDisabled || endpoint.id != about.id;
+    let wanted = catalog.wanted(&about.tenant, &event_type, &document);
     let deliveries: Vec<NewDelivery> =
-        naming.iter().filter(is_told).map(|endpoint| delivery(endpoint, about)).collect();
+        wanted.iter().filter(is_told).map(|endpoint| delivery(endpoint, about)).collect();
     if deliveries.is_empty() {
         return None;
     }

@@ -6,14 +6,12 @@
 //! | [`filter`] | which of them its content reaches, and why not the others |
 //! | [`outcome`] | what follows an attempt: done, again later, or given up |
 //! | [`schedule`] | how long to wait before each further attempt |
-//! | [`retry_after`] | how long a receiver asks us to wait |
 //! | [`signature`], [`verify`] | how a receiver knows that the call is ours |
 //! | [`status`] | where a delivery stands |
 
 pub mod event_type;
 pub mod filter;
 pub mod outcome;
-pub mod retry_after;
 pub mod schedule;
 pub mod signature;
 pub mod status;

@@ -68,7 +68,7 @@ pub const CLASSES: [&str; 14] = [
 /// How one attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver answered; `retry_after` is read by [`super::retry_after`].
+    /// The receiver answered, and may have asked for time.
     Answered { status: u16, retry_after: Option<Duration> },
     /// There was no complete answer: not resolved, refused, blocked, too late, broken off.
     NoAnswer { class: &'static str, detail: Cow<'static, str> },
@@ -166,9 +166,9 @@ pub fn decide(policy: &RetryPolicy, attempt: u32, outcome: &Outcome, jitter: f64
     }
 }
 
-/// Has this subscription failed for so long, without one success, that it is disabled?
-pub fn should_disable(first_failure_age: Duration, had_success_since: bool) -> bool {
-    !had_success_since && first_failure_age >= DISABLE_AFTER
+/// Has this subscription done nothing but fail for so long that it is disabled?
+pub fn should_disable(first_failure_age: Duration) -> bool {
+    first_failure_age >= DISABLE_AFTER
 }
 
 #[cfg(test)]
@@ -254,9 +254,8 @@ mod tests {
     #[test]
     fn a_subscription_is_disabled_after_five_days_of_nothing_but_failures() {
         let just_under = DISABLE_AFTER - Duration::from_nanos(1);
-        assert!(should_disable(DISABLE_AFTER, false));
-        assert!(!should_disable(just_under, false));
-        assert!(!should_disable(DISABLE_AFTER * 2, true));
+        assert!(should_disable(DISABLE_AFTER));
+        assert!(!should_disable(just_under));
     }
 
     #[test]

@@ -10,11 +10,9 @@ use tokio::{
 
 use super::{Counts, Kind, Progress, Selection, selection::Walk, sweep::Sweep};
 use crate::{
-    catalog::{Catalog, Endpoint},
-    delivery::{Document, EventType},
+    catalog::Catalog,
     error::Error,
     metrics as names,
-    operational::SOURCE,
     store::{
         Lease, Store,
         jobs::JobRow,
@@ -211,18 +209,8 @@ impl<'a> Work<'a> {
 
     fn take_events(&mut self, events: &[OldEvent]) -> (Changes, Counts) {
         let (catalog, tenant) = (&self.runner.inner.catalog, self.job.tenant.clone());
-        let wanted = |event_type: &EventType, event: &OldEvent, document: &Document<'_>| -> Vec<Arc<Endpoint>> {
-            let passes =
-                |endpoint: &&Arc<Endpoint>| endpoint.filter.as_ref().is_none_or(|filter| filter.matches(document));
-            let is_operational = event.source.as_deref() == Some(SOURCE);
-            let endpoints = if is_operational {
-                catalog.naming(&tenant, event_type)
-            } else {
-                catalog.matching(&tenant, event_type)
-            };
-            endpoints.iter().filter(passes).cloned().collect()
-        };
-        self.sweep.take_events(events, Instant::now(), wanted)
+        self.sweep
+            .take_events(events, Instant::now(), |event_type, document| catalog.wanted(&tenant, event_type, document))
     }
 
     async fn commit(&mut self, changes: Changes, progress: Progress, is_done: bool) -> Result<Step, Error> {

@@ -97,7 +97,7 @@ impl Sweep {
         &mut self,
         events: &[OldEvent],
         now: Instant,
-        wanted: impl Fn(&EventType, &OldEvent, &Document<'_>) -> Vec<Arc<Endpoint>>,
+        wanted: impl Fn(&EventType, &Document<'_>) -> Vec<Arc<Endpoint>>,
     ) -> (Changes, Counts) {
         let mut changes = Changes::default();
         let counts = Counts { scanned: events.len() as u64, ..Counts::default() };
@@ -119,7 +119,7 @@ impl Sweep {
             let document = Document::new(&event.id, &event.event_type, data)
                 .with_source(event.source.as_deref())
                 .with_ordering_key(event.ordering_key.as_deref());
-            for endpoint in wanted(&event_type, event, &document) {
+            for endpoint in wanted(&event_type, &document) {
                 let is_meant = self.selection.subscription.as_ref().is_none_or(|meant| **meant == *endpoint.id);
                 if !is_meant || event.receivers.iter().any(|receiver| **receiver == *endpoint.id) {
                     continue;

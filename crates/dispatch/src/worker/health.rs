@@ -128,5 +128,5 @@ fn reason(reason: Reason) -> &'static str {
 
 fn has_failed_for_days(endpoint: &Endpoint) -> bool {
     let age = endpoint.failing_since.map(|since| OffsetDateTime::now_utc() - since);
-    age.and_then(|age| Duration::try_from(age).ok()).is_some_and(|age| should_disable(age, false))
+    age.and_then(|age| Duration::try_from(age).ok()).is_some_and(should_disable)
 }
