@@ -25,7 +25,7 @@ const LINE: &str = "subscription_id_ordering_key_tenant_id";
 
 /// A query, the index that it must walk (its name in SQLite, its columns in PostgreSQL), and values for its parameters.
 #[rustfmt::skip]
-const PLANS: [(Query, &str, &str, &str); 21] = [
+const PLANS: [(Query, &str, &str, &str); 23] = [
     (query!("claim_due"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id<?)", LINE, "'w', 60000, 100"),
     (query!("next_in_line"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id>?)", LINE, "'[\"x\"]'"),
     (query!("changed_subscriptions"), "subscriptions_by_version", "subscriptions_by_version", "1999"),
@@ -42,6 +42,8 @@ const PLANS: [(Query, &str, &str, &str); 21] = [
     (query!("attempts_of_deliveries"), "PRIMARY KEY (delivery_id=?)", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
     (query!("resume_deliveries"), "deliveries_parked", "subscription_id_tenant_id_id_idx", "'t1', 'sub_1', ''"),
     (query!("parked_though_on"), "deliveries_parked (subscription_id=? AND tenant_id=?)", "subscription_id_tenant_id_id_idx", ""),
+    (query!("far_leases"), "deliveries_due", "due_at_idx", "86400000"),
+    (query!("rescue_leases"), "PRIMARY KEY (id=?)", "_pkey", "86400000, '[\"x\"]'"),
     (query!("next_of_subscription"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', 'sub_1', ''"),
     (query!("cancel_deliveries"), "deliveries_of_subscription", "tenant_id_subscription_id_id_idx", "'t1', 'sub_1', '', '~'"),
     (walk!("look_at_tenant"), "deliveries_of_tenant", "tenant_id_id_idx", "'t1', '', '~', 50"),

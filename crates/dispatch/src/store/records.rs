@@ -266,10 +266,13 @@ impl Store {
     /// Makes due what nobody would ever take: rows that wait for no time, and leases longer than any can be. Returns how
     /// many there were.
     pub async fn rescue(&self, longest_lease: Duration) -> Result<u64, Error> {
-        let mut rescued = 0;
+        let (mut rescued, longest) = (0, milliseconds(longest_lease));
         loop {
-            let steps =
-                [query!("rescue_lost").with([]), query!("rescue_leases").with([milliseconds(longest_lease).into()])];
+            // Looked for beside the writer of SQLite, which does not wait for it.
+            let far = self.database.fetch(query!("far_leases").with([longest.into()])).await?;
+            let far: Vec<String> = far.iter().map(|row| row.text("id")).collect();
+            let far = Value::Text(serde_json::Value::from(far).to_string());
+            let steps = [query!("rescue_lost").with([]), query!("rescue_leases").with([longest.into(), far])];
             let rows = self.database.transact(steps).await?;
             let found: usize = rows.iter().flatten().map(Vec::len).sum();
             rescued += found as u64;

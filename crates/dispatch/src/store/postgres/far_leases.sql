@@ -1,0 +1,9 @@
+-- Leases that end later than any lease can. Millions of events may be for later, so of what is due that late the first and the
+-- last ten thousand are asked; what lies between comes to the front in time.
+SELECT id FROM (
+  (SELECT id, status FROM deliveries WHERE due_at > now() + $1::bigint * interval '1 millisecond' ORDER BY due_at LIMIT 10000)
+  UNION ALL
+  (SELECT id, status FROM deliveries WHERE due_at > now() + $1::bigint * interval '1 millisecond' ORDER BY due_at DESC LIMIT 10000)
+) far
+WHERE status = 'processing'
+LIMIT 1000
