@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use platform::{
-    db::{Database, Error, Row},
+    db::{Database, Error, Row, postgres::Postgres},
     query,
 };
 use serde::Serialize;
@@ -57,40 +57,7 @@ impl Store {
     /// Keeps records, all in one commit. One that is kept already stays as it is.
     pub async fn keep_rejected(&self, records: &[NewRejected]) -> Result<(), Error> {
         match &self.database {
-            Database::Postgres(postgres) => {
-                let column = |value: fn(&NewRejected) -> String| records.iter().map(value).collect::<Vec<_>>();
-                let client = postgres.client().await?;
-                let statement = client.prepare_cached(include_str!("postgres/insert_rejected.sql")).await?;
-                let ids = column(|record| record.id.clone());
-                let tenants: Vec<_> = records.iter().map(|record| record.tenant.as_deref()).collect();
-                let topics: Vec<_> = records.iter().map(|record| &*record.topic).collect();
-                let partitions: Vec<_> = records.iter().map(|record| record.partition).collect();
-                let offsets: Vec<_> = records.iter().map(|record| record.offset).collect();
-                let times: Vec<_> = records.iter().map(|record| record.at).collect();
-                let keys: Vec<_> = records.iter().map(|record| record.key.as_deref()).collect();
-                let values: Vec<_> = records.iter().map(|record| record.value.as_slice()).collect();
-                let reasons: Vec<_> = records.iter().map(|record| record.reason).collect();
-                let (headers, details) = (column(headers), column(detail));
-                client
-                    .execute(
-                        &statement,
-                        &[
-                            &ids,
-                            &tenants,
-                            &topics,
-                            &partitions,
-                            &offsets,
-                            &times,
-                            &keys,
-                            &values,
-                            &headers,
-                            &reasons,
-                            &details,
-                        ],
-                    )
-                    .await?;
-                Ok(())
-            }
+            Database::Postgres(postgres) => postgres.in_time(insert(postgres, records)).await,
             Database::Sqlite(sqlite) => {
                 let records = records.to_vec();
                 sqlite
@@ -152,6 +119,29 @@ impl Store {
         let step = query!("forget_rejected").with([milliseconds(retention).into()]);
         self.database.transact([step]).await.map(drop)
     }
+}
+
+async fn insert(postgres: &Postgres, records: &[NewRejected]) -> Result<(), Error> {
+    let column = |value: fn(&NewRejected) -> String| records.iter().map(value).collect::<Vec<_>>();
+    let client = postgres.client().await?;
+    let statement = client.prepare_cached(include_str!("postgres/insert_rejected.sql")).await?;
+    let ids = column(|record| record.id.clone());
+    let tenants: Vec<_> = records.iter().map(|record| record.tenant.as_deref()).collect();
+    let topics: Vec<_> = records.iter().map(|record| &*record.topic).collect();
+    let partitions: Vec<_> = records.iter().map(|record| record.partition).collect();
+    let offsets: Vec<_> = records.iter().map(|record| record.offset).collect();
+    let times: Vec<_> = records.iter().map(|record| record.at).collect();
+    let keys: Vec<_> = records.iter().map(|record| record.key.as_deref()).collect();
+    let values: Vec<_> = records.iter().map(|record| record.value.as_slice()).collect();
+    let reasons: Vec<_> = records.iter().map(|record| record.reason).collect();
+    let (headers, details) = (column(headers), column(detail));
+    client
+        .execute(
+            &statement,
+            &[&ids, &tenants, &topics, &partitions, &offsets, &times, &keys, &values, &headers, &reasons, &details],
+        )
+        .await?;
+    Ok(())
 }
 
 fn headers(record: &NewRejected) -> String {

@@ -496,6 +496,21 @@ async fn in_postgres_a_day_goes_as_a_whole_but_for_what_waits_for_its_time() {
     assert_eq!(count().await, 1, "a paused subscription keeps nothing for longer");
 }
 
+/// A drop that waits for its lock holds up all who come after it.
+#[tokio::test]
+async fn in_postgres_a_day_that_someone_reads_stays_for_the_next_round() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), need!(testkit::postgres()));
+    let store = open(&server.url(), folder.path()).await;
+    let Database::Postgres(postgres) = &store.database else { panic!("it is PostgreSQL") };
+    let mut client = postgres.client().await.unwrap();
+    let reader = client.transaction().await.unwrap();
+    reader.execute("SELECT 1 FROM deliveries LIMIT 1", &[]).await.unwrap();
+    let given_up = tokio::time::timeout(MINUTE / 4, store.forget(Duration::ZERO)).await.expect("it does not wait");
+    assert!(given_up.is_err(), "{given_up:?}");
+    reader.rollback().await.unwrap();
+    assert!(store.forget(Duration::ZERO).await.unwrap() > 0);
+}
+
 #[tokio::test]
 async fn in_sqlite_what_waits_for_nobody_ends_with_retention_and_what_waits_for_a_time_does_not() {
     let folder = tempfile::tempdir().unwrap();

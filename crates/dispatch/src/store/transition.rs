@@ -53,7 +53,9 @@ impl Store {
     async fn change(&self, query: Query, values: Vec<String>, raises: Option<NewEvent>) -> Result<bool, Error> {
         match &self.database {
             Database::Sqlite(database) => change_sqlite(database, query, values, raises).await,
-            Database::Postgres(database) => change_postgres(database, query, &values, raises.as_ref()).await,
+            Database::Postgres(database) => {
+                database.in_time(change_postgres(database, query, &values, raises.as_ref())).await
+            }
         }
     }
 }

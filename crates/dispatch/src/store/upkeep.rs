@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use deadpool_postgres::Object;
 use platform::{
     db::{Database, Error, postgres::Postgres, sqlite::Sqlite},
     id,
@@ -22,6 +23,8 @@ const DAYS_AHEAD: i64 = 4;
 /// dead, and claims walk over all of that; here after a fiftieth, and without pauses.
 const VACUUM: &str = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, \
     autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0";
+/// Ending a day may mean to delete millions of rows one by one; no more than this.
+const LONGEST: Duration = Duration::from_secs(600);
 /// "dispatch" in ASCII: whoever holds this advisory lock makes partitions.
 const LOCK: i64 = 0x6469_7370_6174_6368;
 
@@ -92,8 +95,17 @@ async fn make_partitions(postgres: &Postgres) -> Result<(), Error> {
 }
 
 async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64, Error> {
-    let client = postgres.client().await?;
-    let today = database_date(&client).await?;
+    let mut client = postgres.client().await?;
+    let outcome = tokio::time::timeout(LONGEST, end_old_days(&mut client, retention)).await;
+    outcome.unwrap_or_else(|_| {
+        // Stuck in the middle of a query, it would hold up whoever gets it next.
+        drop(Object::take(client));
+        Err(Error::Deadline(LONGEST))
+    })
+}
+
+async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, Error> {
+    let today = database_date(client).await?;
     let keep_from = today - time::Duration::days(i64::try_from(retention.as_secs() / 86_400).unwrap_or(i64::MAX / 2));
     let mut gone = 0;
     for (table, _) in PARTITIONED {
@@ -101,11 +113,11 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
         let oldest = partition(table, keep_from);
         for name in partitions.iter().map(|row| row.get::<_, String>(0)).filter(|name| *name < oldest) {
             gone += match name.strip_prefix("deliveries_") {
-                Some(day) => end_day(&client, day).await?,
+                Some(day) => end_day(client, day).await?,
                 // They went with their deliveries.
                 None if table == "events" => 0,
                 None => {
-                    client.batch_execute(&format!("DROP TABLE IF EXISTS {name}")).await?;
+                    drop_tables(client, &name).await?;
                     1
                 }
             };
@@ -118,12 +130,12 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
 }
 
 /// Ends a day's events and deliveries, but for what waits for its time. Returns how many partitions went.
-async fn end_day(client: &deadpool_postgres::Object, day: &str) -> Result<u64, Error> {
+async fn end_day(client: &mut Object, day: &str) -> Result<u64, Error> {
     let waits = "d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM subscriptions s \
         WHERE s.tenant_id = d.tenant_id AND s.id = d.subscription_id AND s.enabled)";
     let any = format!("SELECT EXISTS (SELECT 1 FROM deliveries_{day} d WHERE {waits})");
     if !client.query_one(&any, &[]).await?.get::<_, bool>(0) {
-        client.batch_execute(&format!("DROP TABLE IF EXISTS events_{day}, deliveries_{day}")).await?;
+        drop_tables(client, &format!("events_{day}, deliveries_{day}")).await?;
         return Ok(2);
     }
     let rest = format!(
@@ -134,7 +146,14 @@ async fn end_day(client: &deadpool_postgres::Object, day: &str) -> Result<u64, E
     Ok(0)
 }
 
-async fn database_date(client: &deadpool_postgres::Object) -> Result<Date, Error> {
+/// Behind a drop that waits for a reader, everyone else waits too: it gives up soon, and the next round tries again.
+async fn drop_tables(client: &mut Object, names: &str) -> Result<(), Error> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {names}")).await?;
+    Ok(transaction.commit().await?)
+}
+
+async fn database_date(client: &Object) -> Result<Date, Error> {
     let row = client.query_one("SELECT now()", &[]).await?;
     Ok(row.get::<_, OffsetDateTime>(0).date())
 }

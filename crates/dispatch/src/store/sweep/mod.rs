@@ -155,7 +155,9 @@ impl Store {
     ) -> Result<Option<Progress>, Error> {
         match &self.database {
             Database::Sqlite(database) => sqlite::commit(database, held.clone(), changes, progress, is_done).await,
-            Database::Postgres(database) => postgres::commit(database, held, &changes, progress, is_done).await,
+            Database::Postgres(database) => {
+                database.in_time(postgres::commit(database, held, &changes, progress, is_done)).await
+            }
         }
     }
 }
