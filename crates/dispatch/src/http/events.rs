@@ -104,13 +104,25 @@ async fn create(
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if content_type.is_some_and(is_lines) {
         require_plain(&headers)?;
-        return many(&dispatch, &caller.tenant, lines(body, dispatch.config().max_event).boxed()).await;
+        // One line after the other is given memory, so a request that is ahead of the database is read no further.
+        let intake = dispatch.intake().clone();
+        let held = lines(body, dispatch.config().max_event).then(move |line| {
+            let intake = intake.clone();
+            async move {
+                let line = line?;
+                let memory = intake.hold(line.len()).await?;
+                Ok((line, Some(memory)))
+            }
+        });
+        return many(&dispatch, &caller.tenant, held.boxed()).await;
     }
     require_json(&headers)?;
     let (body, _held) = read(&dispatch, body).await?;
     if is_array(&body) {
         let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body)?;
-        let items = items.into_iter().map(|item| Ok(Bytes::from(String::from(Box::<str>::from(item)))));
+        // They take the place of the body, and the memory that is held for it.
+        drop(body);
+        let items = items.into_iter().map(|item| Ok((Bytes::from(String::from(Box::<str>::from(item))), None)));
         return many(&dispatch, &caller.tenant, stream::iter(items).boxed()).await;
     }
     let event = dispatch.intake().accept(&caller.tenant, &body).await?;
@@ -140,31 +152,23 @@ async fn create_short(
     create(state, caller, headers, body).await
 }
 
+/// One of many events, or why it could not be read; with memory of its own, where the request as a whole holds none.
+type Item = Result<(Bytes, Option<Memory>), Problem>;
+
 /// Takes events in as they arrive; each succeeds or fails by itself.
-async fn many(
-    dispatch: &Dispatch,
-    tenant: &Arc<str>,
-    items: BoxStream<'static, Result<Bytes, Problem>>,
-) -> Result<Response, Problem> {
+async fn many(dispatch: &Dispatch, tenant: &Arc<str>, items: BoxStream<'static, Item>) -> Result<Response, Problem> {
     let most = dispatch.config().max_events;
-    // One line after the other is given memory, so a request that is ahead of the database is read no further.
-    let intake = dispatch.intake().clone();
-    let held = items.take(most + 1).enumerate().then(move |(place, item)| {
-        let intake = intake.clone();
-        async move {
-            let item = item?;
-            if place == most {
-                let detail = format!(
-                    "a request holds at most {most} events (dispatch.max_events): this one and those after it were not read, send them in another"
-                );
-                return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
-            }
-            let memory = intake.hold(item.len()).await?;
-            Ok((item, memory))
+    let items = items.take(most + 1).enumerate().map(move |(place, item)| {
+        if place == most {
+            let detail = format!(
+                "a request holds at most {most} events (dispatch.max_events): this one and those after it were not read, send them in another"
+            );
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_events", detail));
         }
+        item
     });
     let (intake, tenant, turns) = (dispatch.intake().clone(), Arc::clone(tenant), Arc::new(Semaphore::new(CHUNKS)));
-    let accepting = chunks(held.boxed()).map(move |chunk| {
+    let accepting = chunks(items.boxed()).map(move |chunk| {
         let (intake, tenant, turns) = (intake.clone(), Arc::clone(&tenant), Arc::clone(&turns));
         let is_ordered = chunk.iter().flatten().any(|(body, _)| may_be_ordered(body));
         async move {
@@ -201,14 +205,10 @@ fn may_be_ordered(event: &[u8]) -> bool {
 }
 
 /// Accepts what has arrived of a request together. What could not be read keeps its place.
-async fn accept_chunk(
-    intake: Intake,
-    tenant: Arc<str>,
-    chunk: Vec<Result<(Bytes, Memory), Problem>>,
-) -> Vec<Result<ItemAccepted, Problem>> {
+async fn accept_chunk(intake: Intake, tenant: Arc<str>, chunk: Vec<Item>) -> Vec<Result<ItemAccepted, Problem>> {
     let bodies: Vec<Bytes> = chunk.iter().flatten().map(|(body, _)| body.clone()).collect();
     let mut accepted = intake.accept_all(&tenant, &bodies).await.into_iter();
-    let answer = |item: Result<(Bytes, Memory), Problem>| {
+    let answer = |item: Item| {
         let Taken { id, queued_in } = match item {
             Ok(_) => accepted.next().unwrap_or_else(|| Err(unreadable()))?,
             Err(problem) => return Err(problem),

@@ -1,12 +1,12 @@
 //! Mistakes: a 4xx with a stable code and the field, and nothing stored.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, thread};
 
 use serde_json::{Value, json};
 use testkit::{receiver::Receiver, wait_until};
 
 use super::{deliveries, replica, subscribe, wait_until_all_ended};
-use crate::support::{Backend, Call, Response, SOON, Setup, each_backend, each_queue};
+use crate::support::{Backend, Call, Connection, Response, SOON, Setup, each_backend, each_queue};
 
 each_queue! {
     a_wrong_event_is_refused_and_nothing_is_stored
@@ -168,6 +168,28 @@ fn what_is_neither_json_nor_lines_is_refused() {
         let problem = call.to(addr).expect_problem(415, "unsupported_media_type");
         assert!(problem["detail"].as_str().unwrap().contains("compressed"), "{problem}");
     }
+}
+
+/// An array was held against the bound of intake's memory (128 MiB) as a body, and once more as its events: others were told to
+/// come back while there was room.
+#[test]
+fn an_array_is_given_memory_once() {
+    let tidegate = replica(&Backend::Sqlite).env("TIDEGATE__DISPATCH__MAX_EVENT", "8MiB").start();
+    let addr = tidegate.addr();
+    let rest = vec![b' '; 7 << 20 | 600 << 10];
+    let stalled: Vec<Connection> = thread::scope(|scope| {
+        let stall = || {
+            let mut connection = Connection::in_flight(addr, "/v1/events", 8 << 20);
+            connection.send(&rest).unwrap();
+            connection
+        };
+        let stalling: Vec<_> = (0..15).map(|_| scope.spawn(stall)).collect();
+        stalling.into_iter().map(|stalling| stalling.join().unwrap()).collect()
+    });
+    let event = json!({"type": "a.b", "data": "x".repeat(8_000_000)});
+    let answer = post(addr, json!([event]).to_string()).expect(202);
+    assert_eq!(answer["accepted"], 1, "{answer}");
+    drop(stalled);
 }
 
 fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
