@@ -183,7 +183,8 @@ impl Door {
     /// Like a request with these headers, for protocols that no web page can speak.
     pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let shown = Shown::by_headers(headers, None);
-        self.ask(self.recall(shown.key()?, shown.tenant)?).await
+        let caller = self.ask(self.recall(shown.key()?, shown.tenant)?).await?;
+        shown.refuse_other_tenant(&caller).map(|()| caller)
     }
 
     /// Who shows this key, or none. `tenant` is whom the admin key, or dev mode, acts for; a key has its own.
@@ -193,7 +194,8 @@ impl Door {
 
     /// Who sent a request.
     pub async fn sender(&self, shown: &Shown<'_>) -> Result<Caller, Problem> {
-        self.ask(self.recall_sender(shown)?).await
+        let caller = self.ask(self.recall_sender(shown)?).await?;
+        shown.refuse_other_tenant(&caller).map(|()| caller)
     }
 
     fn recall_sender<'a>(&self, shown: &Shown<'a>) -> Result<Recalled<'a>, Problem> {
@@ -201,7 +203,11 @@ impl Door {
         if self.inner.admin_key.is_none() && !presented.is_some_and(key::is_ours) {
             shown.refuse_other_sites()?;
         }
-        self.recall(presented, shown.tenant)
+        let recalled = self.recall(presented, shown.tenant)?;
+        if let Recalled::Caller(caller) = &recalled {
+            shown.refuse_other_tenant(caller)?;
+        }
+        Ok(recalled)
     }
 
     fn recall<'a>(&self, presented: Option<&str>, tenant: Option<&'a str>) -> Result<Recalled<'a>, Problem> {

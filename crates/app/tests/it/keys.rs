@@ -177,8 +177,17 @@ fn to_a_key_other_tenants_do_not_exist(backend: &Backend) {
         call(Call::new("DELETE", &path)).expect_problem(404, "not_found");
         call(Call::post(&format!("{path}/rotate"), json!({}))).expect_problem(404, "not_found");
     }
-    let me_as_other = call(Call::get("/v1/me").header("x-tenant", "other")).expect(200);
-    assert_eq!(me_as_other["tenant"], "acme", "a key speaks for its own tenant");
+    // Whether the tenant is there or not: a key speaks for its own, and is not answered for another's.
+    for tenant in ["other", "nobody", ""] {
+        for path in ["/v1/me", "/v1/events"] {
+            let foreign = call(Call::get(path).header("x-tenant", tenant)).expect_problem(403, "other_tenant");
+            assert_eq!(foreign["field"], "x-tenant");
+        }
+    }
+    let event = Call::post("/v1/events", json!({"type": "a.b", "data": {}})).header("x-tenant", "other");
+    call(event).expect_problem(403, "other_tenant");
+    let own = call(Call::get("/v1/me").header("x-tenant", "acme")).expect(200);
+    assert_eq!(own["tenant"], "acme");
     me(&tidegate, &other.text).expect(200);
     let audit = call(Call::get("/admin/audit?limit=1000")).expect(200);
     assert!(audit["data"].as_array().unwrap().iter().all(|entry| entry["tenant_id"] == "acme"), "{audit}");
@@ -334,7 +343,7 @@ fn lists_come_in_pages(backend: &Backend) {
 fn a_wrong_key_request_names_its_field(backend: &Backend) {
     let tidegate = backend.locked().start();
     for (body, field) in [
-        (json!({}), None),
+        (json!({}), Some("name")),
         (json!({"name": ""}), Some("name")),
         (json!({"name": "x", "expires_in": "0s"}), Some("expires_in")),
         (json!({"name": "x", "expires_in": "11y"}), Some("expires_in")),

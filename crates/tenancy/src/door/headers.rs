@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header, uri::Authority};
 use platform::problem::Problem;
 
-use super::unauthorized;
+use super::{Caller, unauthorized};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
@@ -46,6 +46,19 @@ impl<'a> Shown<'a> {
             return Err(unauthorized("invalid_key", "write the header as `Authorization: Bearer <key>`"));
         }
         Ok(Some(key.trim()))
+    }
+
+    /// A key has its own tenant: whoever names another is not answered for the wrong one.
+    pub(super) fn refuse_other_tenant(&self, caller: &Caller) -> Result<(), Problem> {
+        if self.tenant.is_none_or(|tenant| caller.can_see(tenant)) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "other_tenant",
+            "this key is not of the tenant that x-tenant names: leave the header out, or use a key of that tenant",
+        )
+        .field("x-tenant"))
     }
 
     /// Dev mode trusts this machine, but a browser on it also runs other people's pages: a page must not reach us through
