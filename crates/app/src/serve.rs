@@ -29,9 +29,6 @@ use crate::{
     health,
 };
 
-/// What of a role is in this version. The others are accepted, so that a deployment can name them already.
-const PRESENT: &[Role] = &[Role::Api, Role::Worker, Role::Limits];
-
 /// For questions about health and metrics that are under way when everything else has ended.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -237,12 +234,8 @@ fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy,
 fn announce(config: &Config) {
     let Config { addr, ops_addr, .. } = config;
     let is_dev = config.security.doors == Doors::Dev;
-    let absent: Vec<String> = config
-        .roles
-        .iter()
-        .filter(|role| !PRESENT.contains(role))
-        .map(|role| format!("{role:?}").to_lowercase())
-        .collect();
+    let absent: Vec<String> =
+        config.roles.iter().filter(|role| !role.is_present()).map(|role| format!("{role:?}").to_lowercase()).collect();
     tracing::info!(%addr, %ops_addr, dev_mode = is_dev, database = database_kind(config), not_in_this_version = absent.join(","), "Tidegate is ready.");
     if is_dev {
         tracing::warn!(

@@ -86,6 +86,13 @@ pub(crate) enum Role {
     Dashboard,
 }
 
+impl Role {
+    /// Is it in this version? The others are accepted beside one that is, so that a deployment can name them already.
+    pub(crate) fn is_present(self) -> bool {
+        matches!(self, Role::Api | Role::Worker | Role::Limits)
+    }
+}
+
 /// The configuration as used: checked, ready.
 #[derive(Clone)]
 pub(crate) struct Config {
@@ -151,6 +158,12 @@ impl TryFrom<File> for Config {
             return Err(Invalid::new(
                 "server.roles",
                 "a process needs at least one role: api, worker, limits, gateway, dashboard",
+            ));
+        }
+        if !server.roles.iter().any(|role| role.is_present()) {
+            return Err(Invalid::new(
+                "server.roles",
+                "gateway and dashboard are not in this version, so this process would do nothing: name api, worker or limits",
             ));
         }
         if server.data_dir.as_os_str().is_empty() {
