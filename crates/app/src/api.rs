@@ -125,7 +125,8 @@ fn complete(status: &str, response: &mut Response) {
         let status = status.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
         response.description = status.and_then(|status| status.canonical_reason()).unwrap_or_default().to_lowercase();
     }
-    if status.starts_with('4') {
+    // A refusal that was asked for as 429 is an answer like any other.
+    if status.starts_with('4') && status != "429" {
         *response = any_problem(&response.description);
     }
 }

@@ -148,8 +148,16 @@ fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
         if !cause.is_data() {
             return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {cause}"));
         }
-        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", in_words(&cause));
-        if path == "." { problem } else { problem.field(path) }
+        let detail = in_words(&cause);
+        let missing = detail.strip_prefix("missing field ").map(|name| name.trim_matches('`'));
+        let field = match (path.as_str(), missing) {
+            (".", None) => None,
+            (".", Some(name)) => Some(name.to_owned()),
+            (path, Some(name)) => Some(format!("{path}.{name}")),
+            (path, None) => Some(path.to_owned()),
+        };
+        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", detail);
+        field.into_iter().fold(problem, Problem::field)
     })?;
     deserializer.end().map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not one JSON value: {error}"))
@@ -263,7 +271,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Which part of a list: newest first, `limit` at a time, after the last id seen.
+/// Which part of a list: newest first, `limit` at a time, after the last id seen. Ids that are made here sort by time; where
+/// callers choose ids of their own, a list is in their order, the last first.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -277,12 +286,18 @@ pub struct PageQuery {
     pub after: Option<String>,
 }
 
+/// How many a caller wants of a list: 50 unless it says so, 1 to `most`.
+pub fn limit_within(limit: Option<u32>, most: u32) -> Result<u32, Problem> {
+    let limit = limit.unwrap_or(50);
+    if (1..=most).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(query::invalid(format!("limit must be from 1 to {most}")).field("limit"))
+}
+
 impl PageQuery {
     pub fn limit(&self) -> Result<u32, Problem> {
-        match self.limit.unwrap_or(50) {
-            limit @ 1..=1000 => Ok(limit),
-            _ => Err(Problem::invalid("limit", "limit must be from 1 to 1000")),
-        }
+        limit_within(self.limit, 1000)
     }
 }
 
@@ -328,6 +343,18 @@ mod tests {
         assert_eq!(problem["field"], "tags[1]");
         assert_eq!(problem["detail"], "invalid type: string \"x\", expected u8");
         assert_eq!(problem["status"], 422);
+    }
+
+    #[test]
+    fn a_missing_field_is_named_with_its_place() {
+        assert_eq!(problem(r#"{"tags":[]}"#)["field"], "name");
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "only what it lacks is tested")]
+        struct Bodies {
+            all: Vec<Body>,
+        }
+        let inner = parse_json::<Bodies>(br#"{"all":[{"name":"a"}]}"#).unwrap_err();
+        assert_eq!(serde_json::to_value(inner).unwrap()["field"], "all[0].tags");
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn every_mistake_is_a_problem_with_a_stable_code() {
     typed.expect_problem(415, "unsupported_media_type");
     let query = tidegate.get("/admin/tenants?limit=many");
     query.expect_problem(400, "invalid_query");
-    tidegate.get("/admin/tenants?limit=0").expect_problem(422, "invalid_field");
+    tidegate.get("/admin/tenants?limit=0").expect_problem(400, "invalid_query");
     tidegate.get("/admin/tenants?limti=1").expect_problem(400, "invalid_query");
     Call::new("PUT", "/admin/tenants").to(tidegate.addr()).expect_problem(405, "method_not_allowed");
     tidegate.get("/nowhere").expect_problem(404, "unknown_route");

@@ -202,7 +202,7 @@ enum OverrideState {
 
 /// Enter: may a call to this target go ahead?
 #[utoipa::path(post, path = "/v1/gates/{target}/enter", tag = "gates", params(EnterQuery), request_body = EnterIn, responses(
-    (status = 200, body = EnterOut), (status = 422, body = Problem), (status = 429, description = "refused, with on_deny=429")))]
+    (status = 200, body = EnterOut), (status = 422, body = Problem), (status = 429, description = "refused, with on_deny=429", body = EnterOut)))]
 async fn enter(
     State(gates): State<Gates>,
     caller: Caller,

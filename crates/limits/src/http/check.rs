@@ -70,7 +70,8 @@ impl<'a> From<&'a CheckIn<'_>> for Ask<'a> {
 
 /// May this go ahead? If so it is counted
 #[utoipa::path(post, path = "/v1/limits/check", tag = "limits", request_body = CheckIn, params(CheckQuery), responses(
-    (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem),
+    (status = 429, description = "denied, with on_deny=429", body = CheckOut)))]
 pub(super) async fn check(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
     let check: CheckIn<'_> = question.read()?;
     let answer = limits.engine().check(&question.tenant, Ask::from(&check)).await?;
@@ -79,7 +80,8 @@ pub(super) async fn check(State(limits): State<Limits>, question: Question) -> R
 
 /// Could this go ahead? Counts nothing
 #[utoipa::path(post, path = "/v1/limits/peek", tag = "limits", request_body = CheckIn, params(CheckQuery), responses(
-    (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = CheckOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem),
+    (status = 429, description = "denied, with on_deny=429", body = CheckOut)))]
 pub(super) async fn peek(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
     let check: CheckIn<'_> = question.read()?;
     let answer = limits.engine().peek(&question.tenant, Ask::from(&check)).await?;
@@ -90,12 +92,16 @@ pub(super) async fn peek(State(limits): State<Limits>, question: Question) -> Re
 ///
 /// If one of the checks is wrong (no rule, an empty key, a cost that can never pass), nothing at all is counted.
 #[utoipa::path(post, path = "/v1/limits/check-batch", tag = "limits", request_body = BatchIn, params(CheckQuery), responses(
-    (status = 200, body = BatchOut), (status = 404, description = "no rule speaks for a key", body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = BatchOut), (status = 404, description = "no rule speaks for a key", body = Problem), (status = 422, body = Problem),
+    (status = 429, description = "one of them denied, with on_deny=429", body = BatchOut)))]
 pub(super) async fn check_batch(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
     let batch: BatchIn<'_> = question.read()?;
     let most = if batch.atomic { MOST_TOGETHER } else { MOST_CHECKS };
-    if batch.checks.is_empty() || batch.checks.len() > most {
-        let detail = format!("{} checks are too many or too few: send 1 to {most}", batch.checks.len());
+    if batch.checks.is_empty() {
+        return Err(Problem::invalid("checks", format!("there are none: send 1 to {most}")));
+    }
+    if batch.checks.len() > most {
+        let detail = format!("{} checks are too many: send 1 to {most}", batch.checks.len());
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_keys", detail).field("checks"));
     }
     let asks: Vec<Ask<'_>> = batch.checks.iter().map(|Object(check)| Ask::from(check)).collect();

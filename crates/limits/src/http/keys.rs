@@ -4,7 +4,7 @@ use axum::extract::State;
 use gate::limiter;
 use platform::{
     config::Span,
-    http::{Json, Query},
+    http::{Json, Query, limit_within},
     problem::Problem,
 };
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(super) struct KeysQuery {
     sort: Sort,
     /// How many to return, 1 to 256.
     #[param(default = 50, minimum = 1, maximum = 256)]
-    limit: Option<usize>,
+    limit: Option<u32>,
 }
 
 #[derive(Default, Deserialize, ToSchema)]
@@ -108,12 +108,9 @@ pub(super) async fn list(
     Query(query): Query<KeysQuery>,
 ) -> Result<Json<KeysOut>, Problem> {
     caller.require(Scope::LimitsRead)?;
-    let limit = query.limit.unwrap_or(50);
-    if !(1..=256).contains(&limit) {
-        return Err(Problem::invalid("limit", "limit must be from 1 to 256"));
-    }
+    let limit = limit_within(query.limit, 256)?;
     let by_denied = matches!(query.sort, Sort::Denied);
-    Ok(Json(KeysOut { data: limits.engine().seen().top(&caller.tenant, by_denied, limit) }))
+    Ok(Json(KeysOut { data: limits.engine().seen().top(&caller.tenant, by_denied, limit as usize) }))
 }
 
 /// Which rule would decide over a key, and why? Counts nothing

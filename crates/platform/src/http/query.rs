@@ -30,7 +30,7 @@ pub(super) fn problem(rejection: &QueryRejection) -> Problem {
     invalid(sentence(&name, &message)).field(name)
 }
 
-fn invalid(detail: impl Into<String>) -> Problem {
+pub(super) fn invalid(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail)
 }
 

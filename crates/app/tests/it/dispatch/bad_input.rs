@@ -63,8 +63,8 @@ fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"type": "a.b", "data": {}, "id": long}), Some("id")),
         (json!({"type": "a.b", "data": {}, "source": "a\u{0}"}), Some("source")),
         (json!({"type": "a.b", "data": {}, "ordering_key": ""}), Some("ordering_key")),
-        (json!({"data": {}}), None),
-        (json!({"type": "a.b"}), None),
+        (json!({"data": {}}), Some("type")),
+        (json!({"type": "a.b"}), Some("data")),
         (json!("event"), None),
         (json!(null), None),
     ] {
@@ -260,13 +260,14 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
     let kept = Call::get("/v1/subscriptions/mine").admin().to(addr).expect(200);
     assert_eq!(kept["url"], "https://example.com/hook");
     for (path, status, code) in [
-        ("/v1/deliveries?limit=0", 422, "invalid_field"),
-        ("/v1/deliveries?limit=1001", 422, "invalid_field"),
+        ("/v1/deliveries?limit=0", 400, "invalid_query"),
+        ("/v1/deliveries?limit=1001", 400, "invalid_query"),
+        ("/v1/deliveries?limit=-1", 400, "invalid_query"),
         ("/v1/deliveries?limit=many", 400, "invalid_query"),
         ("/v1/deliveries?status=lost", 400, "invalid_query"),
         ("/v1/deliveries?since=yesterday", 400, "invalid_query"),
         ("/v1/deliveries?sort=up", 400, "invalid_query"),
-        ("/v1/subscriptions?limit=0", 422, "invalid_field"),
+        ("/v1/subscriptions?limit=0", 400, "invalid_query"),
         ("/v1/events?limit=x", 400, "invalid_query"),
     ] {
         let problem = Call::get(path).admin().to(addr).expect_problem(status, code);

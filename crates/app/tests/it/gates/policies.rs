@@ -57,7 +57,7 @@ fn gates_are_listed_by_name_in_pages(backend: &Backend) {
     wait_until(SOON, "every use to be noted", || names("/v1/gates").0 == "abcd");
     assert_eq!(names("/v1/gates?limit=2"), ("ab".to_owned(), Some("b".to_owned())));
     assert_eq!(names("/v1/gates?limit=2&after=b"), ("cd".to_owned(), None));
-    caller.get("/v1/gates?limit=0").expect_problem(422, "invalid_field");
+    caller.get("/v1/gates?limit=0").expect_problem(400, "invalid_query");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn the_keys_that_were_refused_most_come_first() {
     );
     let checked = Call::get("/v1/limits/keys?sort=checked&limit=1").to(addr).expect(200);
     assert_eq!(checked["data"], json!([{"key": "quiet", "count": 9, "error": 0}]));
-    Call::get("/v1/limits/keys?limit=0").to(addr).expect_problem(422, "invalid_field");
+    Call::get("/v1/limits/keys?limit=0").to(addr).expect_problem(400, "invalid_query");
     let metrics = Call::get("/metrics").to(tidegate.ops_addr()).body;
     assert!(metrics.contains(r#"tidegate_limits_rule_decisions_total{rule="users",result="denied"} 7"#), "{metrics}");
     assert!(!metrics.contains("user:a"), "a key is no label");

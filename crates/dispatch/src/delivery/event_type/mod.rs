@@ -93,7 +93,7 @@ impl Glob {
                     return Err(Invalid::new(
                         field,
                         format!(
-                            "{segment:?} in {text:?} mixes letters and `*`: a segment is `*` (any one), `**` (any number) or a whole word"
+                            "{segment:?} in {text:?} is no segment of a glob: one is `*` (any one), `**` (any number) or a whole word"
                         ),
                     ));
                 }

@@ -64,7 +64,7 @@ fn a_bad_glob_is_refused_with_the_fix() {
     );
     assert_eq!(
         problem("order.cre*"),
-        "event_types[0]: \"cre*\" in \"order.cre*\" mixes letters and `*`: a segment is `*` (any one), `**` (any number) or a whole word"
+        "event_types[0]: \"cre*\" in \"order.cre*\" is no segment of a glob: one is `*` (any one), `**` (any number) or a whole word"
     );
     assert_eq!(
         problem("order created"),
