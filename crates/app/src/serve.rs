@@ -133,10 +133,14 @@ async fn start_dispatch(
 ) -> anyhow::Result<Dispatch> {
     let is_dev = config.security.doors == Doors::Dev;
     let client = http_client::Config { allow_private: is_dev, own_listeners, ..http_client::Config::default() };
+    let mut backend = shared.patient(dispatch::guard::PATIENCE);
+    if config.redis.as_ref().is_some_and(|redis| !redis.shares_circuits) {
+        backend = backend.with_own_circuits();
+    }
     let parts = Parts {
         database: database.clone(),
         vault,
-        gate: Gate::new(&shared.patient(dispatch::guard::PATIENCE)),
+        gate: Gate::new(&backend),
         client: HttpClient::new(client),
         allow_private: is_dev,
         kafka: config.kafka.clone(),

@@ -20,6 +20,8 @@ pub struct Backend {
     pub(crate) fallback: Fallback,
     pub(crate) clock: Clock,
     pub(crate) tasks: Tasks,
+    /// Circuits live in this process, whatever lives in Redis.
+    pub(crate) has_own_circuits: bool,
 }
 
 impl Backend {
@@ -35,6 +37,7 @@ impl Backend {
             fallback: Fallback::new(fallback::Config::default(), false),
             clock,
             tasks: Tasks::default(),
+            has_own_circuits: false,
         }
     }
 
@@ -50,13 +53,20 @@ impl Backend {
         let shared = Redis::open(redis, clock.clone(), &tasks)?;
         let fallback = Fallback::new(fallback, shared.is_cluster());
         fallback.keep_up(shared.clone(), &tasks);
-        Ok(Backend { shared: Some(shared), fallback, clock, tasks })
+        Ok(Backend { shared: Some(shared), fallback, clock, tasks, has_own_circuits: false })
     }
 
     /// The same connection and the same trust, for callers who rather wait this long for Redis than decide alone.
     #[must_use]
     pub fn patient(&self, at_least: Duration) -> Backend {
         Backend { fallback: self.fallback.patient(at_least), ..self.clone() }
+    }
+
+    /// The same, but every process finds out by itself which targets fail. Rates and permits stay the fleet's. Not for passes
+    /// on paper: another process could not report to the circuit that gave one.
+    #[must_use]
+    pub fn with_own_circuits(&self) -> Backend {
+        Backend { has_own_circuits: true, ..self.clone() }
     }
 
     /// The trust in Redis: whether this process decides alone, and how many replicas there are.

@@ -18,6 +18,7 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("TIDEGATE_MASTER_KEY", "security.master_key"),
     ("DATABASE_URL", "database.url"),
     ("REDIS_URL", "redis.url"),
+    ("USE_DISTRIBUTED_CB", "redis.share_circuits"),
     ("KAFKA_BROKERS", "kafka.brokers"),
     ("KAFKA_TOPIC", "kafka.topic"),
     ("KAFKA_CONSUMER_GROUP", "kafka.consumer_group"),

@@ -60,6 +60,7 @@ struct RedisFile {
     prefix: String,
     ca_file: String,
     deadline: Span,
+    share_circuits: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -117,6 +118,8 @@ pub(crate) struct Config {
 pub(crate) struct Redis {
     pub server: gate::redis::Config,
     pub fallback: gate::fallback::Config,
+    /// The circuits of subscriptions are the fleet's, not each process's own.
+    pub shares_circuits: bool,
 }
 
 /// Where `THROTTLE` is answered, and what its clients may hold.
@@ -278,7 +281,8 @@ fn checked_redis(file: &RedisFile) -> Result<Option<Redis>, Invalid> {
         server.root_certificate = Some(pem.map_err(problem)?);
     }
     let deadline = file.deadline.within("redis.deadline", Duration::from_millis(1), Duration::from_secs(10))?;
-    Ok(Some(Redis { server, fallback: gate::fallback::Config { deadline, ..gate::fallback::Config::default() } }))
+    let fallback = gate::fallback::Config { deadline, ..gate::fallback::Config::default() };
+    Ok(Some(Redis { server, fallback, shares_circuits: file.share_circuits }))
 }
 
 /// The database alone, for commands that never listen.

@@ -136,6 +136,12 @@ fn brokers_are_hosts_and_ports_and_redis_comes_in_four_forms() {
     } else {
         assert!(read.is_err_and(|error| error.to_string().contains("built without Kafka")));
     }
+    for (text, is_shared) in [("true", true), ("false", false)] {
+        let redis = environment(&[("REDIS_URL", "redis://x"), ("USE_DISTRIBUTED_CB", text)]).unwrap().redis.unwrap();
+        assert_eq!(redis.shares_circuits, is_shared);
+    }
+    assert!(environment(&[("REDIS_URL", "redis://x")]).unwrap().redis.unwrap().shares_circuits);
+    assert!(environment(&[("USE_DISTRIBUTED_CB", "maybe")]).is_err());
     for url in ["redis://:p%40ss@x:1/2", "rediss://u:p@x", "redis+sentinel://a,b/main", "redis+cluster://a:1,b:2"] {
         assert_eq!(environment(&[("REDIS_URL", url)]).unwrap().redis.unwrap().server.url, url);
     }

@@ -21,6 +21,11 @@ impl Breaker {
         Breaker { inner: Arc::clone(&self.inner), policy: Arc::clone(policy) }
     }
 
+    /// Does the fleet share its circuits?
+    pub(crate) fn is_shared(&self) -> bool {
+        self.inner.shared.is_some()
+    }
+
     /// The policy as a script reads it.
     pub(crate) fn policy_argument(&self) -> String {
         self.fleet_policy().to_argument()

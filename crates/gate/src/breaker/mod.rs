@@ -125,7 +125,7 @@ impl Breaker {
     #[must_use]
     pub fn new(backend: &Backend, policy: Policy) -> Self {
         let inner = Inner {
-            shared: backend.shared.clone().map(RedisBreaker::new),
+            shared: backend.shared.clone().filter(|_| !backend.has_own_circuits).map(RedisBreaker::new),
             local: MemoryBreaker::new(MOST_LOCAL_KEYS),
             ledger: Ledger::new(MOST_LOCAL_KEYS),
             fallback: backend.fallback.clone(),
@@ -196,9 +196,10 @@ impl Breaker {
         Ok(())
     }
 
-    /// With a quorum, a process in trouble alone must stop alone: it asks its own circuit too.
+    /// With a quorum, a process in trouble alone must stop alone: it asks its own circuit too. So does one that shares none.
     fn ask_own_circuit(&self, target: &Key) -> Option<Answer> {
-        (self.policy.quorum > 1).then(|| self.inner.local.admit(target, &self.own_policy(), self.inner.clock.now_us()))
+        (self.policy.quorum > 1 || !self.is_shared())
+            .then(|| self.inner.local.admit(target, &self.own_policy(), self.inner.clock.now_us()))
     }
 
     async fn ask_the_fleet(&self, shared: &RedisBreaker, target: &Key) -> Option<Answer> {

@@ -187,7 +187,7 @@ impl Gate {
             }
             None => false,
         };
-        let circuit = question.breaker.as_ref().map(Breaker::policy_argument);
+        let circuit = question.breaker.as_ref().filter(|breaker| breaker.is_shared()).map(Breaker::policy_argument);
         let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
         let unheard = Unheard { gate: self, target, holder: policy.concurrency.map(|_| question.holder) };
         let reply = self.inner.fallback.attempt("gate_enter", call).await;
@@ -264,9 +264,11 @@ impl Gate {
             }
             Reply::Pass { circuit, rate: report } => {
                 let mut parts = Parts::default();
-                if let (Some(breaker), Some((check, ticket))) = (breaker, circuit) {
-                    breaker.note_check(target, check);
-                    parts.circuit = Some(breaker.pass_from(target, Some(ticket), own, false));
+                if let Some(breaker) = breaker {
+                    if let Some((check, _)) = circuit {
+                        breaker.note_check(target, check);
+                    }
+                    parts.circuit = Some(breaker.pass_from(target, circuit.map(|(_, ticket)| ticket), own, false));
                 }
                 if let Some(semaphore) = semaphore
                     && let Acquired::Permit(permit) = semaphore.permit_from(target, *holder, asked_us)

@@ -3,8 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use gate::Clock;
+use gate::gate::{By, Entry, Gate, Outcome};
 use gate::limiter::{Algorithm, Limiter, Policy};
+use gate::{Clock, breaker, semaphore};
 use testkit::redis::Shared;
 
 use crate::backends::{START_US, connected, key};
@@ -117,6 +118,46 @@ async fn a_drained_bucket_gives_every_token_it_earns() {
             granted += u32::from(check().await);
         }
         assert!((59..=61).contains(&granted), "{algorithm:?}: {granted} of 60 ± 1");
+        backend.shutdown().await;
+    }
+}
+
+/// Rates and permits are the fleet's; which targets fail, each process finds out alone, and tells nobody.
+#[tokio::test]
+async fn with_circuits_of_its_own_a_process_shares_all_but_them() {
+    let server = testkit::need!(testkit::redis());
+    let clock = Clock::manual(START_US);
+    let mut backends = Vec::new();
+    for _ in 0..2 {
+        backends.push(connected(&server.url(), server.prefix(), clock.clone()).await.with_own_circuits());
+    }
+    let [here, there] = [&backends[0], &backends[1]].map(Gate::new);
+    let settings = breaker::Settings { failures: 2, probes: 1, open: SECOND, ..breaker::Settings::default() };
+    let policy = gate::gate::Policy::default()
+        .circuit(breaker::Policy::new(&settings).unwrap())
+        .concurrency(semaphore::Policy::new(1, SECOND * 10).unwrap());
+    let enter = async |gate: &Gate| match gate.enter(&key("api"), &policy, NonZeroU64::MIN).await {
+        Entry::Pass(pass) => Ok(pass),
+        Entry::Refused(refused) => Err((refused.by, refused.degraded)),
+    };
+    for _ in 0..2 {
+        enter(&here).await.unwrap().exit(Outcome::Failure).await;
+    }
+    assert_eq!(enter(&here).await.unwrap_err(), (By::Circuit, false));
+    assert_eq!(here.breaker().view(&key("api")).await.state, breaker::State::Open);
+    let held = enter(&there).await.unwrap();
+    assert!(!held.is_probe());
+
+    // The probe of the one is refused by the permit of the other, and is there for the next.
+    clock.advance(SECOND);
+    assert_eq!(enter(&here).await.unwrap_err(), (By::Concurrency, false));
+    held.exit(Outcome::Success).await;
+    let probe = enter(&here).await.unwrap();
+    assert!(probe.is_probe());
+    probe.exit(Outcome::Success).await;
+    assert_eq!(here.breaker().view(&key("api")).await.state, breaker::State::Closed);
+    for backend in backends {
+        assert!(!backend.fallback().is_active(), "Redis must have decided");
         backend.shutdown().await;
     }
 }
