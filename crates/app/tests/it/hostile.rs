@@ -135,6 +135,8 @@ fn a_body_that_never_ends_is_cut_off_by_the_request_timeout() {
 #[test]
 fn connections_over_the_limit_are_closed_at_once() {
     let tidegate = Setup::serve().env("TIDEGATE__SERVER__MAX_CONNECTIONS", "4").start();
+    let open = || tidegate.metric(r#"tidegate_http_connections{listener="api"}"#);
+    wait_until(SOON, "the question whether it is ready to be over", || open() == Some(0.0));
     let mut held: Vec<Connection> =
         (0..4).map(|_| Connection::in_flight(tidegate.addr(), "/admin/tenants", 15)).collect();
     assert!(Call::get("/health/live").try_to(tidegate.addr()).is_err());
