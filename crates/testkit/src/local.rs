@@ -15,7 +15,7 @@ use std::{
         process::CommandExt,
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -52,7 +52,7 @@ impl Local {
     pub fn up(&self) -> Result<Started, Unavailable> {
         let because = |error: io::Error| Unavailable::new(self.server, error);
         if self.pid().is_some() {
-            self.wait_until_ready().map_err(because)?;
+            self.wait_until_ready(|| self.pid().is_none()).map_err(because)?;
             return Ok(Started::Already);
         }
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)) {
@@ -62,9 +62,10 @@ impl Local {
         let home = self.home();
         fs::create_dir_all(&home).and_then(|()| fs::create_dir_all(&self.folder)).map_err(because)?;
         let (program, args) = self.command(&home)?;
-        let pid = self.spawn(&home, program, args).map_err(because)?;
-        fs::write(self.pid_file(), pid.to_string()).map_err(because)?;
-        self.wait_until_ready().map_err(because)?;
+        let mut process = self.spawn(&home, program, args).map_err(because)?;
+        fs::write(self.pid_file(), process.id().to_string()).map_err(because)?;
+        // Ours to ask, whatever may be read of it in these moments.
+        self.wait_until_ready(|| process.try_wait().is_ok_and(|ended| ended.is_some())).map_err(because)?;
         Ok(Started::Now)
     }
 
@@ -163,7 +164,7 @@ impl Local {
     }
 
     /// Not waited for: the server shall outlive this command, which ends soon.
-    fn spawn(&self, home: &Path, program: PathBuf, args: Vec<OsString>) -> io::Result<u32> {
+    fn spawn(&self, home: &Path, program: PathBuf, args: Vec<OsString>) -> io::Result<Child> {
         let log = File::create(self.log_file())?;
         let mut command = Command::new(program);
         command.args(args).current_dir(home).env("LC_ALL", "C").process_group(0);
@@ -174,12 +175,12 @@ impl Local {
             chown(home, Some(user), Some(group))?;
             command.uid(user).gid(group);
         }
-        Ok(command.spawn()?.id())
+        command.spawn()
     }
 
-    fn wait_until_ready(&self) -> io::Result<()> {
-        let ended = || self.pid().is_none().then_some(false);
-        let answered = try_wait_until(READY, "an answer", || self.answers().then_some(true).or_else(ended));
+    fn wait_until_ready(&self, mut has_ended: impl FnMut() -> bool) -> io::Result<()> {
+        let mut ended = || has_ended().then_some(false);
+        let answered = try_wait_until(READY, "an answer", || self.answers().then_some(true).or_else(&mut ended));
         let trouble = match answered {
             Ok(true) => return Ok(()),
             Ok(false) => "it ended".to_owned(),
