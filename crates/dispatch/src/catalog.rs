@@ -358,6 +358,11 @@ impl OpenSecrets {
     pub fn public_keys(&self) -> Vec<String> {
         self.keys.iter().map(SigningKey::public_key).collect()
     }
+
+    /// One that a rotation replaced ends, and then nothing would sign `v1a`.
+    pub fn has_lasting_key(&self) -> bool {
+        self.keys.iter().any(SigningKey::is_lasting)
+    }
 }
 
 fn open_secrets(
@@ -406,7 +411,7 @@ fn compile(
         tenant: row.tenant.as_str().into(),
         target: Target::parse(url, allow_private)?,
         matcher: Matcher::parse("event_types", event_types)?,
-        filter: filter.as_ref().map(|filter| Filter::new("filter", filter.clone())).transpose()?,
+        filter: filter.as_ref().map(|filter| Filter::new("filter", filter)).transpose()?,
         headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
         signer: Signer::new(secrets.signing, if *signatures == Signatures::Both { secrets.keys } else { Vec::new() })?,
         retry: RetryPolicy::new(retry_schedule.clone()),

@@ -19,7 +19,7 @@ pub mod verify;
 
 pub use self::{
     event_type::{EventType, Matcher},
-    filter::{Document, Filter},
+    filter::{Document, Filter, Written},
     outcome::{CLASSES, GivenUp, Next, Outcome, RetryPolicy, decide, should_disable},
     schedule::RetrySchedule,
     signature::{MAX_LIVE, MessageId, Signer, SigningKey, SigningSecret},

@@ -125,6 +125,10 @@ impl SigningKey {
         SigningKey { ends_s, ..self }
     }
 
+    pub fn is_lasting(&self) -> bool {
+        self.ends_s.is_none()
+    }
+
     pub fn text(&self) -> &Secret {
         &self.text
     }

@@ -18,7 +18,7 @@ use super::operate::gate_of;
 use crate::{
     Dispatch,
     catalog::{OpenSecrets, header},
-    delivery::{Filter, MAX_LIVE, Matcher, RetrySchedule, SigningSecret},
+    delivery::{Filter, MAX_LIVE, Matcher, RetrySchedule, SigningSecret, Written},
     error::Error,
     guard::Guarded,
     model::{Ordering, Settings, Signatures, Standing, Subscription},
@@ -43,8 +43,8 @@ pub(super) struct SubscriptionIn {
     #[schema(example = json!(["order.*"]))]
     event_types: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Object>)]
-    filter: Option<Option<serde_json::Value>>,
+    #[schema(value_type = Option<Written>)]
+    filter: Option<Option<Written>>,
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     description: Option<Option<String>>,
@@ -88,7 +88,7 @@ impl SubscriptionIn {
         let settings = Settings {
             url: self.url.clone().unwrap_or(settings.url),
             event_types: self.event_types.clone().unwrap_or(settings.event_types),
-            filter: self.filter.clone().unwrap_or(settings.filter),
+            filter: self.filter.clone().map_or(settings.filter, |written| written.map(|Written(json)| json)),
             description: self.description.clone().unwrap_or(settings.description),
             rate_limit: self.rate_limit.unwrap_or(settings.rate_limit),
             max_concurrency: self.max_concurrency.unwrap_or(settings.max_concurrency),
@@ -100,7 +100,7 @@ impl SubscriptionIn {
         Target::parse(&settings.url, allow_private)?;
         Matcher::parse("event_types", &settings.event_types)?;
         if let Some(filter) = &settings.filter {
-            Filter::new("filter", filter.clone())?;
+            Filter::new("filter", filter)?;
         }
         settings.timeout.within("timeout", Duration::from_millis(100), Duration::from_secs(30))?;
         for (field, value, most) in
@@ -278,7 +278,7 @@ pub(super) async fn update(
         let is_disabled = row.disabled_reason.is_some();
         let settings = change.apply(row.settings.clone(), dispatch.allows_private())?;
         let secrets = catalog.secrets(tenant, &id).await?;
-        let is_key_missing = settings.signatures == Signatures::Both && secrets.public_keys().is_empty();
+        let is_key_missing = settings.signatures == Signatures::Both && !secrets.has_lasting_key();
         require_room(&secrets, usize::from(is_key_missing))?;
         let headers = change.checked_headers(secrets.headers)?;
         let tls = change.checked_tls(secrets.tls, &settings.url)?;

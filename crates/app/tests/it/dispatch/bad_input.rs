@@ -250,6 +250,11 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
         let problem = answer.expect_problem(422, "invalid_field");
         assert_eq!(problem["field"], field, "{wrong}: {problem}");
     }
+    // The usual parser keeps the last of two names, and a condition would be lost without a word.
+    let twice =
+        r#"{"url":"https://example.com/","event_types":["**"],"filter":{"data.a":{"gte":1},"data.a":{"lt":5}}}"#;
+    let answer = Call::new("POST", "/v1/subscriptions").admin().body("application/json", twice).to(addr);
+    assert_eq!(answer.expect_problem(422, "invalid_field")["field"], "filter");
     assert_eq!(Call::get("/v1/subscriptions").admin().to(addr).expect(200)["data"], json!([]));
     let made = create(json!({"id": "mine"})).expect(201);
     assert_eq!(made["id"], "mine");

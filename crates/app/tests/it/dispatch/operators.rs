@@ -23,6 +23,7 @@ each_backend! {
     a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end
     changes_of_different_fields_at_the_same_time_are_all_kept
     a_key_more_than_can_sign_is_refused_however_it_comes
+    a_key_that_ends_is_not_taken_for_the_one_that_v1a_needs
 }
 
 fn by_hand(addr: SocketAddr, delivery: &Value, action: &str) -> Response {
@@ -282,6 +283,20 @@ fn a_rotation_takes_a_secret_of_ones_own_renews_the_key_and_has_an_end(backend: 
     send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
     wait_for_status(addr, "a", "delivered");
     assert_eq!(receiver.requests()[0].header("webhook-signature").split(' ').count(), 10);
+}
+
+/// A key that a rotation replaced while `v1a` was off has an end, so `v1a` needs another.
+fn a_key_that_ends_is_not_taken_for_the_one_that_v1a_needs(backend: &Backend) {
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, "http://127.0.0.1:9/", json!({"signatures": "v1+v1a"}));
+    let patch =
+        |signatures: &str| Call::new("PATCH", &path(&subscription)).json(json!({"signatures": signatures})).to(addr);
+    patch("v1").expect(200);
+    Call::new("POST", &format!("{}/rotate-secret", path(&subscription))).to(addr).expect(200);
+    let keys = patch("v1+v1a").expect(200)["public_keys"].clone();
+    assert_eq!(keys.as_array().map(Vec::len), Some(2), "the old one ends tomorrow: {keys}");
+    assert_eq!(patch("v1+v1a").expect(200)["public_keys"], keys);
 }
 
 /// Ten secrets sign, and `v1a` needs a key beside them: what cannot sign any more must not look active and get nothing.

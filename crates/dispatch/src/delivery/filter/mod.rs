@@ -10,21 +10,18 @@ mod compile;
 mod document;
 mod evaluate;
 mod path;
-mod strict;
 #[cfg(test)]
 mod tests;
 mod value;
+mod written;
 
 use platform::config::Invalid;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use serde_json::{Value, json};
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, RefOr, schema::Schema},
-};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
-pub use self::document::Document;
-use self::{compile::compile, evaluate::Node, strict::Strict};
+use self::{compile::compile, evaluate::Node};
+pub use self::{document::Document, written::Written};
 
 /// A filter written as JSON has at most so many bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
@@ -36,7 +33,6 @@ pub const MAX_DEPTH: usize = 8;
 /// A checked content filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    written: Value,
     root: Node,
     /// Whether `data` must be parsed to answer.
     reads_data: bool,
@@ -55,15 +51,9 @@ pub struct Mismatch {
 
 impl Filter {
     /// Checks and compiles. `field` starts the path of what is wrong, such as `filter["data.amount"].gte`.
-    pub fn new(field: &str, written: Value) -> Result<Self, Invalid> {
-        let (root, reads_data) = compile(field, &written)?;
-        Ok(Filter { written, root, reads_data })
-    }
-
-    /// Reads a filter as it was stored or sent. A name that stands twice in one object is refused: one would be lost.
-    pub fn parse(field: &str, json: &str) -> Result<Self, Invalid> {
-        let Strict(written) = serde_json::from_str(json).map_err(|error| Invalid::new(field, error.to_string()))?;
-        Filter::new(field, written)
+    pub fn new(field: &str, written: &Value) -> Result<Self, Invalid> {
+        let (root, reads_data) = compile(field, written)?;
+        Ok(Filter { root, reads_data })
     }
 
     /// Does the subscription want this event?
@@ -86,39 +76,4 @@ impl Filter {
         self.root.explain(document, &mut mismatches);
         mismatches
     }
-
-    /// As it was written.
-    pub fn as_json(&self) -> &Value {
-        &self.written
-    }
 }
-
-impl PartialEq for Filter {
-    fn eq(&self, other: &Self) -> bool {
-        self.written == other.written
-    }
-}
-
-impl Serialize for Filter {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.written.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Filter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Strict(written) = Strict::deserialize(deserializer)?;
-        Filter::new("filter", written).map_err(D::Error::custom)
-    }
-}
-
-impl PartialSchema for Filter {
-    fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new()
-            .description(Some("Paths into the event and the conditions on what is there; all of them must hold."))
-            .examples([json!({"data.amount": {"gte": 100}, "data.country": ["DE", "FR"], "data.test": false})])
-            .into()
-    }
-}
-
-impl ToSchema for Filter {}

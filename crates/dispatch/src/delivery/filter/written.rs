@@ -6,19 +6,36 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, schema::Schema},
+};
 
-pub(super) struct Strict(pub(super) Value);
+/// A filter as it is sent in, not checked yet.
+#[derive(Clone, Debug)]
+pub struct Written(pub Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for Written {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor).map(Strict)
+        deserializer.deserialize_any(WrittenVisitor).map(Written)
     }
 }
 
-struct StrictVisitor;
+impl PartialSchema for Written {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .description(Some("Paths into the event and the conditions on what is there; all of them must hold."))
+            .examples([json!({"data.amount": {"gte": 100}, "data.country": ["DE", "FR"], "data.test": false})])
+            .into()
+    }
+}
 
-impl<'de> Visitor<'de> for StrictVisitor {
+impl ToSchema for Written {}
+
+struct WrittenVisitor;
+
+impl<'de> Visitor<'de> for WrittenVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +68,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Strict(value)) = items.next_element()? {
+        while let Some(Written(value)) = items.next_element()? {
             values.push(value);
         }
         Ok(values.into())
@@ -65,7 +82,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
                     "{name:?} stands twice in one object: write its conditions together, such as {{\"gte\": 1, \"lt\": 9}}"
                 )));
             }
-            let Strict(value) = fields.next_value()?;
+            let Written(value) = fields.next_value()?;
             values.insert(name, value);
         }
         Ok(values.into())
