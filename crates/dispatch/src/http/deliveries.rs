@@ -155,7 +155,7 @@ pub(super) async fn attempts(
 /// Attempt a delivery once more, now
 #[utoipa::path(post, path = "/v1/deliveries/{delivery}/retry", tag = "deliveries", responses(
     (status = 202, body = Delivery), (status = 404, body = Problem),
-    (status = 409, description = "it is being attempted right now, or its subscription is gone", body = Problem)))]
+    (status = 409, description = "it is being attempted right now, or its subscription or event is gone", body = Problem)))]
 pub(super) async fn retry(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -163,7 +163,11 @@ pub(super) async fn retry(
     NoBody: NoBody,
 ) -> Result<(StatusCode, Json<Delivery>), Problem> {
     caller.require(Scope::DispatchWrite)?;
-    let Delivery { subscription_id, .. } = found(&dispatch, &caller, &id).await?;
+    let Delivery { subscription_id, event_id, .. } = found(&dispatch, &caller, &id).await?;
+    if event_id.is_empty() {
+        let detail = "its event is older than dispatch.retention and gone: there is nothing to send";
+        return Err(Problem::conflict("event_gone", detail));
+    }
     if dispatch.store().subscription(&caller.tenant, &subscription_id).await?.is_none() {
         let detail = format!("the subscription {subscription_id:?} was deleted: there is nobody to send it to");
         return Err(Problem::conflict("subscription_gone", detail));
@@ -194,6 +198,7 @@ pub(super) async fn cancel(
         return Err(Problem::conflict("already_ended", "this delivery has ended already: there is nothing to cancel"));
     }
     metrics::counter!(names::DELIVERIES, "result" => Status::Cancelled.as_str()).increment(1);
+    dispatch.wake();
     found(&dispatch, &caller, &id).await.map(Json)
 }
 

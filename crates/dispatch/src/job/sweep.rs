@@ -69,7 +69,8 @@ impl Sweep {
                     changes.delete.push((id, fence));
                     changes.bare_events.push(candidate.event_uid.clone());
                 }
-                Kind::Replay => match find(&candidate.subscription) {
+                // Without its event there is nothing to send.
+                Kind::Replay => match find(&candidate.subscription).filter(|_| candidate.event_type.is_some()) {
                     Some(endpoint) => {
                         changes.requeue.push(Requeue { id, fence, delay: self.slot(&endpoint, now) });
                     }

@@ -21,11 +21,17 @@ mod upkeep;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use platform::db::{Database, Error, Migrations, postgres::Postgres};
+use platform::{
+    db::{Database, Error, Migrations, postgres::Postgres},
+    id,
+};
 use time::OffsetDateTime;
 
 pub use self::only_worker::OnlyWorker;
 use crate::{delivery::Status, place::Place};
+
+/// Ids are made by replicas and times by the database: their clocks may be so far apart.
+const SKEW: time::Duration = time::Duration::hours(1);
 
 /// The schema of this crate.
 pub const MIGRATIONS: Migrations = Migrations {
@@ -240,6 +246,11 @@ impl Store {
             Database::Postgres(database) => database.in_time(postgres::record(database, &records)).await,
         }
     }
+}
+
+/// Sorts before every id that is made at this time or later, by the clock that it is measured with.
+fn first_id(prefix: &str, at: OffsetDateTime) -> String {
+    id::first_at(prefix, u64::try_from(at.unix_timestamp()).unwrap_or(0) * 1000)
 }
 
 fn milliseconds(duration: Duration) -> i64 {

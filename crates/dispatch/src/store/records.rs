@@ -244,9 +244,15 @@ impl Store {
         if self.database.transact([cancel]).await?.is_none() {
             return Ok(false);
         }
-        let ended = Value::Text(serde_json::Value::from([delivery].as_slice()).to_string());
-        self.database.transact([query!("next_in_line").with([ended])]).await?;
+        self.move_lines_on(&[delivery]).await?;
         Ok(true)
+    }
+
+    /// These have ended, and that is committed: what stands behind them in their lines may go.
+    pub(super) async fn move_lines_on(&self, ended: &[impl AsRef<str> + Sync]) -> Result<(), Error> {
+        let ended: Vec<&str> = ended.iter().map(AsRef::as_ref).collect();
+        let ended = Value::Text(serde_json::Value::from(ended).to_string());
+        self.database.transact([query!("next_in_line").with([ended])]).await.map(drop)
     }
 
     /// How long until something is due; `None` when nothing waits.

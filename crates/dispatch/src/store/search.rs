@@ -8,13 +8,13 @@ mod tests;
 
 use platform::{
     db::{Error, Row, Step, Value},
-    id, query,
+    query,
 };
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 use super::{
-    Store,
+    SKEW, Store, first_id,
     records::{delivery, event, most_urgent},
 };
 use crate::{
@@ -22,8 +22,6 @@ use crate::{
     model::{Attempt, AttemptError, Delivery, Event, FoundAttempt},
 };
 
-/// Ids are made by replicas and times by the database: their clocks may be so far apart.
-const SKEW: time::Duration = time::Duration::hours(1);
 /// Sorts behind every id.
 const END: &str = "~";
 /// Of one delivery: the schedule and what was done by hand.
@@ -87,7 +85,7 @@ impl DeliveryFilter {
 
 /// The ids from `since` to `until`, as far as times can tell, the last one excluded.
 fn range(prefix: &str, since: Option<OffsetDateTime>, until: Option<OffsetDateTime>) -> (String, String) {
-    let bound = |at: OffsetDateTime| id::first_at(prefix, u64::try_from(at.unix_timestamp()).unwrap_or(0) * 1000);
+    let bound = |at| first_id(prefix, at);
     let first = since.and_then(|since| since.checked_sub(SKEW)).map(bound).unwrap_or_default();
     let last = until.and_then(|until| until.checked_add(SKEW)).map_or_else(|| END.to_owned(), bound);
     (first, last)

@@ -60,7 +60,7 @@ pub(in crate::store) fn event(id: &str, deliveries: usize) -> NewEvent {
     }
 }
 
-fn ordered(id: &str, key: &str) -> NewEvent {
+pub(in crate::store) fn ordered(id: &str, key: &str) -> NewEvent {
     let mut event = event(id, 1);
     event.deliveries[0].ordering_key = Some(key.to_owned());
     event
@@ -482,18 +482,31 @@ async fn in_postgres_a_day_goes_as_a_whole_but_for_what_waits_for_its_time() {
         NewEvent { uid: id::first_at("evt", at_ms), deliver_at, ..event }
     };
     let count = async || store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len();
-    take_in(&store, vec![old(1, None), old(2, Some(tomorrow)), event("today", 1)]).await;
+    // Its delivery was made today, by a replay.
+    let mut replayed = old(3, Some(tomorrow));
+    replayed.deliveries[0].id = id::new("dlv");
+    take_in(&store, vec![old(1, None), old(2, Some(tomorrow)), replayed, event("today", 1)]).await;
     let claimed = claim(&store, "w").await;
     let ended = claimed.iter().map(|delivery| record(delivery, Status::Delivered, None)).collect::<Vec<_>>();
     assert_eq!(store.record(ended).await.unwrap(), 2);
     for _ in 0..2 {
         store.forget(Duration::ZERO).await.unwrap();
-        assert_eq!(count().await, 2, "today's, and the one that waits");
-        assert_eq!(store.event("acme", "2").await.unwrap().unwrap().status, "pending");
+        assert_eq!(count().await, 3, "today's, and those that wait");
+        for waiting in ["2", "3"] {
+            assert_eq!(store.event("acme", waiting).await.unwrap().unwrap().status, "pending");
+        }
     }
     store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap().unwrap();
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 1, "a paused subscription keeps nothing for longer");
+}
+
+#[test]
+fn of_retention_a_part_of_a_day_keeps_all_of_it() {
+    let today = time::Date::from_calendar_date(2026, time::Month::March, 3).unwrap();
+    for (hours, day) in [(0, 3), (24, 2), (25, 1), (47, 1), (48, 1)] {
+        assert_eq!(upkeep::keep_from(today, Duration::from_secs(hours * 3600)).day(), day, "{hours} h");
+    }
 }
 
 /// A drop that waits for its lock holds up all who come after it.

@@ -7,13 +7,10 @@
 use std::time::Duration;
 
 use deadpool_postgres::Object;
-use platform::{
-    db::{Database, Error, postgres::Postgres, sqlite::Sqlite},
-    id,
-};
+use platform::db::{Database, Error, postgres::Postgres, sqlite::Sqlite};
 use time::{Date, OffsetDateTime, Time};
 
-use super::{Store, milliseconds};
+use super::{SKEW, Store, first_id, milliseconds};
 
 /// The big tables, the prefix of their ids, and nothing else is partitioned.
 const PARTITIONED: [(&str, &str); 3] = [("events", "evt"), ("deliveries", "dlv"), ("attempts", "att")];
@@ -23,6 +20,8 @@ const DAYS_AHEAD: i64 = 4;
 /// dead, and claims walk over all of that; here after a fiftieth, and without pauses.
 const VACUUM: &str = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, \
     autovacuum_analyze_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0";
+/// SQLite has one writer, and all others wait for it: about so many rows are deleted at a time.
+const ROUND: usize = 2000;
 /// Ending a day may mean to delete millions of rows one by one; no more than this.
 const LONGEST: Duration = Duration::from_secs(600);
 /// "dispatch" in ASCII: whoever holds this advisory lock makes partitions.
@@ -37,7 +36,7 @@ impl Store {
         }
     }
 
-    /// Ends what is older than `retention`. Returns how many partitions, or rows, went.
+    /// Ends what is older than `retention`. Returns how many partitions, or events, went.
     pub async fn forget(&self, retention: Duration) -> Result<u64, Error> {
         self.forget_rejected(retention).await?;
         match &self.database {
@@ -48,26 +47,37 @@ impl Store {
 }
 
 async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Error> {
+    let before = first_id("evt", OffsetDateTime::now_utc() - retention + SKEW);
     let mut gone = 0;
     loop {
-        let deleted = sqlite
+        let (retention_ms, before) = (milliseconds(retention), before.clone());
+        let (old, deleted) = sqlite
             .write(move |connection| {
-                let mut old = connection.prepare_cached(include_str!("sqlite/old_events.sql"))?;
-                let uids = old
-                    .query_map([milliseconds(retention)], |row| row.get::<_, String>(0))?
-                    .collect::<Result<Vec<_>, _>>()?;
-                for uid in &uids {
-                    connection.prepare_cached(include_str!("sqlite/delete_attempts.sql"))?.execute([uid])?;
-                    connection.prepare_cached(include_str!("sqlite/delete_deliveries.sql"))?.execute([uid])?;
-                    connection.prepare_cached(include_str!("sqlite/delete_event.sql"))?.execute([uid])?;
+                let mut find = connection.prepare_cached(include_str!("sqlite/old_events.sql"))?;
+                let old = find.query_map((retention_ms, &before), |row| row.get::<_, String>(0))?;
+                let old = old.collect::<Result<Vec<_>, _>>()?;
+                let (mut rows, mut deleted) = (0, 0);
+                for uid in &old {
+                    // An event may have gone to thousands.
+                    if rows > ROUND {
+                        break;
+                    }
+                    for statement in [
+                        include_str!("sqlite/delete_attempts.sql"),
+                        include_str!("sqlite/delete_deliveries.sql"),
+                        include_str!("sqlite/delete_event.sql"),
+                    ] {
+                        rows += connection.prepare_cached(statement)?.execute([uid])?;
+                    }
+                    deleted += 1;
                 }
-                Ok(uids.len() as u64)
+                Ok((old.len(), deleted))
             })
             .await?;
-        if deleted == 0 {
+        gone += deleted;
+        if old == 0 {
             return Ok(gone);
         }
-        gone += deleted;
     }
 }
 
@@ -106,21 +116,13 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
 
 async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, Error> {
     let today = database_date(client).await?;
-    let keep_from = today - time::Duration::days(i64::try_from(retention.as_secs() / 86_400).unwrap_or(i64::MAX / 2));
+    let keep_from = keep_from(today, retention);
     let mut gone = 0;
     for (table, _) in PARTITIONED {
         let partitions = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
         let oldest = partition(table, keep_from);
         for name in partitions.iter().map(|row| row.get::<_, String>(0)).filter(|name| *name < oldest) {
-            gone += match name.strip_prefix("deliveries_") {
-                Some(day) => end_day(client, day).await?,
-                // They went with their deliveries.
-                None if table == "events" => 0,
-                None => {
-                    drop_tables(client, &name).await?;
-                    1
-                }
-            };
+            gone += u64::from(end_day(client, table, &name).await?);
         }
     }
     let before = bound("evt", keep_from);
@@ -129,27 +131,43 @@ async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, E
     Ok(gone)
 }
 
-/// Ends a day's events and deliveries, but for what waits for its time. Returns how many partitions went.
-async fn end_day(client: &mut Object, day: &str) -> Result<u64, Error> {
+/// The first day of which something may be younger than `retention`.
+pub(super) fn keep_from(today: Date, retention: Duration) -> Date {
+    let days = retention.as_secs().div_ceil(86_400);
+    today - time::Duration::days(i64::try_from(days).unwrap_or(i64::MAX / 2))
+}
+
+/// Ends a day of a table, but for what waits for its time: a delivery, and its event, which may be of an earlier day.
+/// Returns whether the whole partition went.
+async fn end_day(client: &mut Object, table: &str, name: &str) -> Result<bool, Error> {
     let waits = "d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM subscriptions s \
         WHERE s.tenant_id = d.tenant_id AND s.id = d.subscription_id AND s.enabled)";
-    let any = format!("SELECT EXISTS (SELECT 1 FROM deliveries_{day} d WHERE {waits})");
-    if !client.query_one(&any, &[]).await?.get::<_, bool>(0) {
-        drop_tables(client, &format!("events_{day}, deliveries_{day}")).await?;
-        return Ok(2);
+    let (any, rest) = match table {
+        "deliveries" => (
+            format!("SELECT EXISTS (SELECT 1 FROM {name} d WHERE {waits})"),
+            format!("DELETE FROM {name} d WHERE NOT ({waits})"),
+        ),
+        "events" => (
+            format!("SELECT EXISTS (SELECT 1 FROM deliveries d JOIN {name} e ON e.uid = d.event_uid WHERE {waits})"),
+            format!(
+                "DELETE FROM {name} e WHERE NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_uid = e.uid AND {waits})"
+            ),
+        ),
+        _ => ("SELECT FALSE".to_owned(), String::new()),
+    };
+    let is_needed = client.query_one(&any, &[]).await?.get::<_, bool>(0);
+    if is_needed {
+        client.batch_execute(&rest).await?;
+    } else {
+        drop_table(client, name).await?;
     }
-    let rest = format!(
-        "DELETE FROM deliveries_{day} d WHERE NOT ({waits}); \
-        DELETE FROM events_{day} e WHERE NOT EXISTS (SELECT 1 FROM deliveries_{day} d WHERE d.event_uid = e.uid)"
-    );
-    client.batch_execute(&rest).await?;
-    Ok(0)
+    Ok(!is_needed)
 }
 
 /// Behind a drop that waits for a reader, everyone else waits too: it gives up soon, and the next round tries again.
-async fn drop_tables(client: &mut Object, names: &str) -> Result<(), Error> {
+async fn drop_table(client: &mut Object, name: &str) -> Result<(), Error> {
     let transaction = client.transaction().await?;
-    transaction.batch_execute(&format!("SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {names}")).await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = '1s'; DROP TABLE IF EXISTS {name}")).await?;
     Ok(transaction.commit().await?)
 }
 
@@ -159,8 +177,7 @@ async fn database_date(client: &Object) -> Result<Date, Error> {
 }
 
 fn bound(prefix: &str, date: Date) -> String {
-    let ms = date.with_time(Time::MIDNIGHT).assume_utc().unix_timestamp() * 1000;
-    id::first_at(prefix, u64::try_from(ms).unwrap_or(0))
+    first_id(prefix, date.with_time(Time::MIDNIGHT).assume_utc())
 }
 
 /// Sorts by date as text.

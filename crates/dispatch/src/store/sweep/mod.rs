@@ -12,18 +12,15 @@ use std::{sync::Arc, time::Duration};
 
 use platform::{
     db::{Database, Error, Row, Value},
-    id, query,
+    query,
 };
 use time::OffsetDateTime;
 
-use super::Store;
+use super::{SKEW, Store, first_id};
 use crate::{
     delivery::Status,
     job::{Progress, selection::Walk},
 };
-
-/// Ids are made by replicas and times by the database: their clocks may be so far apart.
-const SKEW: Duration = Duration::from_secs(3600);
 
 /// A delivery that a job may be about.
 #[derive(Clone, Debug)]
@@ -66,14 +63,10 @@ pub struct Span<'a> {
 impl Span<'_> {
     /// Tenant, first and last id, and how many.
     fn values(&self, prefix: &str) -> [Value; 4] {
-        let first = self.since.map(|since| bound(prefix, since - SKEW)).unwrap_or_default();
+        let first = self.since.map(|since| first_id(prefix, since - SKEW)).unwrap_or_default();
         let first = self.cursor.map_or(first, str::to_owned);
-        [self.tenant.into(), Value::Text(first), Value::Text(bound(prefix, self.until + SKEW)), self.limit.into()]
+        [self.tenant.into(), Value::Text(first), Value::Text(first_id(prefix, self.until + SKEW)), self.limit.into()]
     }
-}
-
-fn bound(prefix: &str, at: OffsetDateTime) -> String {
-    id::first_at(prefix, u64::try_from(at.unix_timestamp()).unwrap_or(0) * 1000)
 }
 
 /// What a batch changes.
@@ -153,12 +146,17 @@ impl Store {
         progress: Progress,
         is_done: bool,
     ) -> Result<Option<Progress>, Error> {
-        match &self.database {
-            Database::Sqlite(database) => sqlite::commit(database, held.clone(), changes, progress, is_done).await,
+        let cancelled: Vec<String> = changes.cancel.iter().map(|(id, _)| id.clone()).collect();
+        let progress = match &self.database {
+            Database::Sqlite(database) => sqlite::commit(database, held.clone(), changes, progress, is_done).await?,
             Database::Postgres(database) => {
-                database.in_time(postgres::commit(database, held, &changes, progress, is_done)).await
+                database.in_time(postgres::commit(database, held, &changes, progress, is_done)).await?
             }
+        };
+        if progress.is_some() && !cancelled.is_empty() {
+            self.move_lines_on(&cancelled).await?;
         }
+        Ok(progress)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The contract of jobs' batches, on both databases: fences, cursors, and that nothing still due is ever deleted.
 
+use platform::id;
+
 use super::*;
 use crate::{
     job::{Counts, Kind, Selection, State},
     store::{
         jobs::JobRow,
-        tests::{MINUTE, claim, each_store, event, lease, record, status_of, take_in},
+        tests::{MINUTE, claim, each_store, event, lease, ordered, record, status_of, take_in},
     },
 };
 
@@ -87,6 +89,23 @@ async fn a_replayed_delivery_starts_a_fresh_schedule_and_its_attempts_count_on()
         let row = store.job("acme", &held.id).await.unwrap().unwrap();
         assert_eq!((row.state, row.progress.counts.requeued), (State::Done, 1));
         assert!(row.finished_at.is_some() && row.started_at.is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_line_moves_on_when_a_job_cancels_its_head() {
+    each_store(async |store| {
+        take_in(&store, vec![ordered("a1", "a"), ordered("a2", "a")]).await;
+        let head = claim(&store, "w").await.remove(0);
+        store.record(vec![record(&head, Status::Retrying, Some(MINUTE))]).await.unwrap();
+        assert_eq!(claim(&store, "w").await.len(), 0, "the next one is put off");
+        let (_, held) = job(&store, Kind::Cancel).await;
+        let heads = look(&store, &Walk::Status(Status::Retrying)).await;
+        let cancel = heads.into_iter().map(|one| (one.id, one.fence)).collect();
+        let changes = Changes { cancel, ..Changes::default() };
+        store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap();
+        assert_eq!(claim(&store, "w").await[0].event_id, "a2");
     })
     .await;
 }
