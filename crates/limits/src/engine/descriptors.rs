@@ -115,7 +115,7 @@ impl Engine {
     /// By the name of its limit, and as `domain.key_value`, as Envoy ratelimit calls it.
     fn note_descriptor(&self, tenant: &str, domain: &str, descriptor: &Descriptor, limit: &Limit, decision: &Decision) {
         let mut key = domain.to_owned();
-        for Entry { key: name, value } in &descriptor.entries {
+        for (name, value) in entries_counted(descriptor, Some(limit)) {
             let parts = if value.is_empty() { [".", name, "", ""] } else { [".", name, "_", value] };
             key.extend(parts);
         }
@@ -155,7 +155,7 @@ impl Engine {
                 (None, configured) => configured.and_then(|limit| limit.rate),
             };
             if let Some(rate) = rate {
-                let key = counter(tenant, domain, descriptor, configured)?;
+                let key = counter(tenant, domain, descriptor, configured.map(Arc::as_ref))?;
                 let hits = descriptor.hits.unwrap_or(1);
                 counted.push(Counted { index, limit: configured.cloned(), rate, key, hits });
             }
@@ -236,15 +236,12 @@ pub(crate) fn envoy_rate(algorithm: Algorithm, requests_per_unit: u32, unit: Uni
 
 /// What a descriptor's counter is called: its domain and all of its entries. A limit that the request brings along counts apart
 /// from the configured one, by its unit. A long name is counted by its hash: an error would let Envoy pass the request.
-fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&Arc<Limit>>) -> Result<Key, Error> {
-    if let Some(limit) = limit.filter(|limit| limit.shares_threshold) {
-        return name(tenant, Space::Envoy, &limit.path);
-    }
+fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&Limit>) -> Result<Key, Error> {
     let mut text = String::with_capacity(64);
     push_part(&mut text, domain);
-    for entry in &descriptor.entries {
-        push_part(&mut text, &entry.key);
-        push_part(&mut text, &entry.value);
+    for (key, value) in entries_counted(descriptor, limit) {
+        push_part(&mut text, key);
+        push_part(&mut text, value);
     }
     if let Some(own) = descriptor.limit {
         push_part(&mut text, &own.unit.length().as_secs().to_string());
@@ -254,6 +251,18 @@ fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&A
         text = hash.as_ref().iter().fold("#".to_owned(), |text, byte| text + &format!("{byte:02x}"));
     }
     name(tenant, Space::Envoy, &text)
+}
+
+/// Keys and values as they are counted: a shared pattern stands for each of its values.
+fn entries_counted<'a>(
+    descriptor: &'a Descriptor,
+    limit: Option<&'a Limit>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let shared = limit.map_or(&[][..], |limit| &limit.shared);
+    descriptor.entries.iter().enumerate().map(|(depth, Entry { key, value })| {
+        let pattern = shared.get(depth).and_then(Option::as_deref);
+        (key.as_str(), pattern.unwrap_or(value))
+    })
 }
 
 /// With its length before it, so that no two descriptors have one name.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use gate::Backend;
 
 use super::*;
-use crate::rule::{Algorithm, Source, Written};
+use crate::{
+    envoy::{self, Descriptor, Entry},
+    rule::{Algorithm, Source, Written},
+};
 
 fn engine() -> Engine {
     Engine::new(&Backend::memory(), Algorithm::FixedWindow, 0.0)
@@ -81,4 +84,62 @@ fn a_key_may_bring_its_hash_tag_and_never_meets_another() {
         }
     }
     assert_ne!(named("a"), name("t", Space::Gates, "a").unwrap());
+}
+
+/// Counts without aligned windows, so that no edge passes while a test runs.
+fn limited(descriptors: &str) -> Engine {
+    let (name, domain) = envoy::parse(&format!("domain: edge\ndescriptors:\n{descriptors}"), Algorithm::Gcra).unwrap();
+    let mut domains = Domains::default();
+    assert!(domains.insert(name, domain));
+    let engine = engine();
+    engine.replace(Book { envoy: Arc::new(domains), ..Book::default() });
+    engine
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
+}
+
+async fn decide(engine: &Engine, descriptors: &[Descriptor]) -> Vec<Standing> {
+    engine.decide_descriptors("t", "edge", descriptors).await.unwrap()
+}
+
+async fn passes(engine: &Engine, entries: &[(&str, &str)]) -> bool {
+    !decide(engine, &[descriptor(entries)]).await[0].is_over()
+}
+
+/// One user's calls used up the others' limit, since the shared counter had only the names of the file.
+#[tokio::test]
+async fn only_the_values_of_the_shared_pattern_count_together() {
+    let engine = limited(
+        "  - key: user
+    descriptors:
+      - {key: path, value: /api/*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - key: group
+    value: g*
+    share_threshold: true
+    descriptors:
+      - {key: method, rate_limit: {unit: day, requests_per_unit: 2}}
+",
+    );
+    for user in ["alice", "bob"] {
+        for (path, wanted) in [("/api/1", true), ("/api/2", true), ("/api/3", false)] {
+            assert_eq!(passes(&engine, &[("user", user), ("path", path)]).await, wanted, "{user} {path}");
+        }
+    }
+    for (method, group, wanted) in [("GET", "g1", true), ("GET", "g2", true), ("GET", "g3", false), ("PUT", "g1", true)]
+    {
+        assert_eq!(passes(&engine, &[("group", group), ("method", method)]).await, wanted, "{group} {method}");
+    }
+}
+
+/// An error would let Envoy pass whoever makes it.
+#[tokio::test]
+async fn a_shared_pattern_of_any_length_is_limited() {
+    let beginning = "x".repeat(500);
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let engine = limited(&format!("  - {{key: path, value: {beginning}*, share_threshold: true, {limit}}}\n"));
+    assert!(passes(&engine, &[("path", &format!("{beginning}1"))]).await);
+    assert!(!passes(&engine, &[("path", &format!("{beginning}2"))]).await);
 }

@@ -72,6 +72,7 @@ fn a_mistake_is_told_with_its_line_and_field() {
         ("domain: d\ndescriptors:\n  - key: ''\n", "key"),
         ("domain: d\ndescriptors:\n  - key: a\n  - key: a\n", "key"),
         ("domain: d\ndescriptors:\n  - {key: a, value: 'b*'}\n  - {key: a, value: 'b*'}\n", "key"),
+        ("domain: d\ndescriptors:\n  - {key: a, value: b, share_threshold: true}\n", "share_threshold"),
         ("domain: d\ndescriptors:\n  - {key: a, rate_limit: {requests_per_unit: 1}}\n", "unit"),
         ("domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: day}}\n", "requests_per_unit"),
         ("domain: d\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true, unit: day}}\n", "unlimited"),

@@ -54,8 +54,8 @@ pub struct Limit {
     pub is_shadow: bool,
     /// Its metrics name the values of the request, not only the configured ones.
     pub is_detailed: bool,
-    /// All values with this beginning share one counter.
-    pub shares_threshold: bool,
+    /// By depth: the pattern whose values share one counter, or `None` where each value has its own.
+    pub shared: Vec<Option<Arc<str>>>,
     pub(crate) meters: OnceLock<Meters>,
 }
 

@@ -71,7 +71,8 @@ pub(crate) fn parse(text: &str, algorithm: Algorithm) -> Result<(Box<str>, Domai
         return Err(Mistake::new(1, "domain", "a file needs the domain that Envoy sends, and it may not be empty"));
     }
     let reader = Reader { algorithm };
-    let children = reader.children(&file.domain, &file.descriptors, 1)?;
+    let root = Place { path: file.domain.clone(), shared: Vec::new() };
+    let children = reader.children(&root, &file.descriptors)?;
     let root = Node { limit: None, children };
     Ok((file.domain.into(), Domain { root }))
 }
@@ -84,8 +85,27 @@ struct Reader {
     algorithm: Algorithm,
 }
 
+/// Where a descriptor stands: see [`Limit`].
+struct Place {
+    path: String,
+    shared: Vec<Option<Arc<str>>>,
+}
+
+impl Place {
+    fn below(&self, written: &DescriptorIn) -> Place {
+        let DescriptorIn { key, value, share_threshold, .. } = written;
+        let path = match value.as_str() {
+            "" => format!("{}.{key}", self.path),
+            value => format!("{}.{key}_{value}", self.path),
+        };
+        let mut shared = self.shared.clone();
+        shared.push(share_threshold.then(|| value.as_str().into()));
+        Place { path, shared }
+    }
+}
+
 impl Reader {
-    fn children(&self, path: &str, all: &[Spanned<DescriptorIn>], depth: usize) -> Result<Children, Mistake> {
+    fn children(&self, parent: &Place, all: &[Spanned<DescriptorIn>]) -> Result<Children, Mistake> {
         let mut children = Children::default();
         for descriptor in all {
             let line = descriptor.defined.line();
@@ -93,31 +113,32 @@ impl Reader {
             if written.key.is_empty() {
                 return Err(Mistake::new(line, "key", "a descriptor needs a key"));
             }
-            if depth > MOST_DEPTH {
+            let place = parent.below(written);
+            if place.shared.len() > MOST_DEPTH {
                 return Err(Mistake::new(line, "descriptors", format!("at most {MOST_DEPTH} levels can be nested")));
             }
-            let own_path = match written.value.as_str() {
-                "" => format!("{path}.{}", written.key),
-                value => format!("{path}.{}_{value}", written.key),
-            };
-            let node = self.node(&own_path, line, written, depth)?;
+            if written.share_threshold && !written.value.ends_with('*') {
+                let problem = "only values that a * at the end of `value` stands for can share a limit";
+                return Err(Mistake::new(line, "share_threshold", problem));
+            }
+            let node = self.node(&place, line, written)?;
             if !insert(&mut children, written, node) {
-                let problem = format!("the descriptor {own_path:?} is there already: join the two");
+                let problem = format!("the descriptor {:?} is there already: join the two", place.path);
                 return Err(Mistake::new(line, "key", problem));
             }
         }
         Ok(children)
     }
 
-    fn node(&self, path: &str, line: u64, written: &DescriptorIn, depth: usize) -> Result<Node, Mistake> {
-        let limit = written.rate_limit.as_ref().map(|limit| self.limit(path, line, written, limit)).transpose()?;
-        let children = self.children(path, &written.descriptors, depth + 1)?;
+    fn node(&self, place: &Place, line: u64, written: &DescriptorIn) -> Result<Node, Mistake> {
+        let limit = written.rate_limit.as_ref().map(|limit| self.limit(place, line, written, limit)).transpose()?;
+        let children = self.children(place, &written.descriptors)?;
         Ok(Node { limit: limit.map(Arc::new), children })
     }
 
     fn limit(
         &self,
-        path: &str,
+        place: &Place,
         line: u64,
         written: &DescriptorIn,
         limit: &Spanned<RateLimitIn>,
@@ -144,13 +165,13 @@ impl Reader {
             return wrong("replaces", format!("{:?} is not the name of another limit", own.name));
         }
         Ok(Limit {
-            path: path.into(),
+            path: place.path.as_str().into(),
             name: name.as_deref().map(Into::into),
             replaces: replaces.iter().map(|one| one.name.as_str().into()).collect(),
             rate,
             is_shadow: written.shadow_mode,
             is_detailed: written.detailed_metric || written.value_to_metric,
-            shares_threshold: written.share_threshold && written.value.ends_with('*'),
+            shared: place.shared.clone(),
             meters: OnceLock::new(),
         })
     }
