@@ -1,7 +1,8 @@
 //! Envoy's descriptors: which limits a request meets, and a standing for each of them in the order of the request.
 //!
 //! Only what is admitted is charged: if one limit refuses, none of the others is counted (Envoy ratelimit counts them
-//! all; see docs/decisions/0009). Shadow limits are counted each for itself and refuse nobody.
+//! all; see docs/decisions/0009), also if it was only looked at. Shadow limits are counted each for itself and refuse
+//! nobody.
 
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
@@ -77,9 +78,14 @@ struct Counted {
 }
 
 impl Counted {
-    /// May it refuse the request? A shadow may not, and who only looks is charged nothing.
+    /// May it refuse the request?
     fn binds(&self) -> bool {
-        self.hits > 0 && !self.limit.as_ref().is_some_and(|limit| limit.is_shadow)
+        !self.limit.as_ref().is_some_and(|limit| limit.is_shadow)
+    }
+
+    /// Is it charged together with others? Who only looks is charged nothing.
+    fn is_joint(&self) -> bool {
+        self.binds() && self.hits > 0
     }
 }
 
@@ -163,26 +169,40 @@ impl Engine {
         Ok((standings, counted))
     }
 
-    /// A decision for each. The binding ones are decided together; shadows and looks each for itself.
+    /// A decision for each: first those that charge nothing, then the binding ones together, shadows each for itself.
     async fn decide_counted(&self, counted: &[Counted]) -> Result<Vec<Decision>, Error> {
         // Most requests meet one limit.
         if let [Counted { key, rate: Rate { policy: Some(policy), .. }, hits, .. }] = counted {
             return Ok(vec![self.check_with(key, policy, *hits).await]);
         }
-        let together = together(counted.iter().filter(|one| one.binds()))?;
-        // Who meets a limit of 0 gets no further, so nothing else is charged.
-        let is_blocked = counted.iter().any(|one| one.binds() && one.rate.policy.is_none());
-        let binding = if is_blocked { Vec::new() } else { self.check_together(&together).await? };
-        let each = counted.iter().map(async |one| {
+        let together = together(counted.iter().filter(|one| one.is_joint()))?;
+        let looks = join_all(counted.iter().map(|one| self.look(one))).await;
+        let is_refused =
+            counted.iter().zip(&looks).any(|(one, look)| one.binds() && look.is_some_and(|look| !look.is_allowed()));
+        let joint = if is_refused { Vec::new() } else { self.check_together(&together).await? };
+        let each = counted.iter().zip(looks).map(async |(one, look)| {
+            if let Some(decision) = look {
+                return decision;
+            }
             let Some(policy) = &one.rate.policy else { return NOTHING_PASSES };
-            let place = together.iter().position(|(key, ..)| one.binds() && *key == one.key);
-            match place.and_then(|place| binding.get(place)) {
+            let Some(place) = together.iter().position(|(key, ..)| one.is_joint() && *key == one.key) else {
+                return self.check_with(&one.key, policy, one.hits).await;
+            };
+            match joint.get(place) {
                 Some(decision) => *decision,
-                None if one.binds() => self.check_with(&one.key, policy, 0).await,
-                None => self.check_with(&one.key, policy, one.hits).await,
+                None => self.inner.limiter.peek(&one.key, policy, together[place].2).await,
             }
         });
         Ok(join_all(each).await)
+    }
+
+    /// What is known of a limit without charging it: all, of a limit of 0 and of one that is only looked at.
+    async fn look(&self, one: &Counted) -> Option<Decision> {
+        match &one.rate.policy {
+            None => Some(NOTHING_PASSES),
+            Some(policy) if one.hits == 0 => Some(self.check_with(&one.key, policy, 0).await),
+            Some(_) => None,
+        }
     }
 
     /// All or nothing. On a cluster the keys may live on several nodes: then what was taken is given back if another

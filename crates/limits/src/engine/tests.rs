@@ -101,12 +101,23 @@ fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
 }
 
+fn looking(key: &str) -> Descriptor {
+    Descriptor { hits: Some(0), ..descriptor(&[(key, "x")]) }
+}
+
 async fn decide(engine: &Engine, descriptors: &[Descriptor]) -> Vec<Standing> {
     engine.decide_descriptors("t", "edge", descriptors).await.unwrap()
 }
 
 async fn passes(engine: &Engine, entries: &[(&str, &str)]) -> bool {
     !decide(engine, &[descriptor(entries)]).await[0].is_over()
+}
+
+async fn left(engine: &Engine, key: &str) -> u32 {
+    match &decide(engine, &[looking(key)]).await[0] {
+        Standing::Limited(limited) => limited.remaining(),
+        Standing::Unlimited { .. } => u32::MAX,
+    }
 }
 
 /// One user's calls used up the others' limit, since the shared counter had only the names of the file.
@@ -142,4 +153,30 @@ async fn a_shared_pattern_of_any_length_is_limited() {
     let engine = limited(&format!("  - {{key: path, value: {beginning}*, share_threshold: true, {limit}}}\n"));
     assert!(passes(&engine, &[("path", &format!("{beginning}1"))]).await);
     assert!(!passes(&engine, &[("path", &format!("{beginning}2"))]).await);
+}
+
+/// Whoever is refused pays nothing, also if the limit that refuses was only looked at.
+#[tokio::test]
+async fn a_limit_that_is_only_looked_at_refuses_before_anything_is_charged() {
+    let engine = limited(
+        "  - {key: one, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: many, rate_limit: {unit: day, requests_per_unit: 100}}
+",
+    );
+    let with = async |look: &str| {
+        let standings = decide(&engine, &[looking(look), descriptor(&[("many", "x")])]).await;
+        (standings.iter().map(Standing::is_over).collect::<Vec<_>>(), left(&engine, "many").await)
+    };
+    assert_eq!(with("one").await, (vec![false, false], 99));
+    assert!(passes(&engine, &[("one", "x")]).await);
+    assert_eq!(with("one").await, (vec![true, false], 99));
+    assert_eq!(with("none").await, (vec![true, false], 99));
+    assert_eq!(with("shadow").await, (vec![false, false], 98));
+    let greedy = Descriptor { hits: Some(99), ..descriptor(&[("many", "x")]) };
+    let standings = decide(&engine, &[looking("one"), greedy]).await;
+    assert!(standings.iter().all(Standing::is_over), "it would refuse by itself too: {standings:?}");
+    let both = decide(&engine, &[looking("many"), descriptor(&[("many", "x")])]).await;
+    assert_eq!((both[0].is_over(), left(&engine, "many").await), (false, 97));
 }
