@@ -12,6 +12,7 @@ use gate::{
     Key,
     limiter::{self, Decision, Policy, Verdict},
 };
+use platform::config::Invalid;
 
 use super::{Engine, MOST_KEY_BYTES, MOST_TOGETHER, Space, name};
 use crate::{
@@ -157,7 +158,12 @@ impl Engine {
                 is_configured: configured.is_some(),
             });
             let rate = match (descriptor.limit, configured) {
-                (Some(own), _) => Some(envoy_rate(self.inner.envoy_algorithm, own.requests_per_unit, own.unit)?),
+                (Some(own), _) => {
+                    let rate = envoy_rate(self.inner.envoy_algorithm, own.requests_per_unit, own.unit);
+                    let wrong =
+                        |error: gate::Error| Invalid::new(format!("descriptors[{index}].limit"), error.to_string());
+                    Some(rate.map_err(wrong)?)
+                }
                 (None, configured) => configured.and_then(|limit| limit.rate),
             };
             if let Some(rate) = rate {

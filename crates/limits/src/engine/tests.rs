@@ -6,7 +6,7 @@ use gate::Backend;
 
 use super::*;
 use crate::{
-    envoy::{self, Descriptor, Entry},
+    envoy::{self, Descriptor, Entry, Override, Unit},
     rule::{Algorithm, Source, Written},
 };
 
@@ -179,4 +179,14 @@ async fn a_limit_that_is_only_looked_at_refuses_before_anything_is_charged() {
     assert!(standings.iter().all(Standing::is_over), "it would refuse by itself too: {standings:?}");
     let both = decide(&engine, &[looking("many"), descriptor(&[("many", "x")])]).await;
     assert_eq!((both[0].is_over(), left(&engine, "many").await), (false, 97));
+}
+
+#[tokio::test]
+async fn a_limit_brought_along_that_cannot_be_counted_is_the_callers_mistake() {
+    let engine = Engine::new(&Backend::memory(), Algorithm::SlidingLog, 0.0);
+    engine.replace(Book { envoy: limited("  - {key: a}\n").book().envoy.clone(), ..Book::default() });
+    let limit = Some(Override { requests_per_unit: 200_000, unit: Unit::Second });
+    let asked = [descriptor(&[("a", "x")]), Descriptor { limit, ..descriptor(&[("b", "x")]) }];
+    let wrong = engine.decide_descriptors("t", "edge", &asked).await.unwrap_err();
+    assert!(matches!(&wrong, Error::Invalid(invalid) if invalid.key == "descriptors[1].limit"), "{wrong:?}");
 }
