@@ -119,13 +119,9 @@ impl Engine {
         Ok(standings)
     }
 
-    /// By the name of its limit, and as `domain.key_value`, as Envoy ratelimit calls it.
+    /// By the name of its limit, and by its own.
     fn note_descriptor(&self, tenant: &str, domain: &str, descriptor: &Descriptor, limit: &Limit, decision: &Decision) {
-        let mut key = domain.to_owned();
-        for (name, value) in entries_counted(descriptor, Some(limit)) {
-            let parts = if value.is_empty() { [".", name, "", ""] } else { [".", name, "_", value] };
-            key.extend(parts);
-        }
+        let key = shown_name(domain, descriptor, limit);
         let (rule, own);
         let meters = if limit.is_detailed {
             (rule, own) = (&*key, self.inner.seen.meters(&key));
@@ -277,6 +273,21 @@ fn counter(tenant: &str, domain: &str, descriptor: &Descriptor, limit: Option<&L
         text = hash.as_ref().iter().fold("#".to_owned(), |text, byte| text + &format!("{byte:02x}"));
     }
     name(tenant, Space::Envoy, &text)
+}
+
+/// What metrics and lists call a descriptor: `domain.key_value`, as Envoy ratelimit does. They keep it, so a long one
+/// is cut.
+fn shown_name(domain: &str, descriptor: &Descriptor, limit: &Limit) -> String {
+    let mut name = domain.to_owned();
+    for (key, value) in entries_counted(descriptor, Some(limit)) {
+        let parts = if value.is_empty() { [".", key, "", ""] } else { [".", key, "_", value] };
+        name.extend(parts);
+    }
+    if name.len() > MOST_KEY_BYTES {
+        name.truncate(name.floor_char_boundary(MOST_KEY_BYTES - '…'.len_utf8()));
+        name.push('…');
+    }
+    name
 }
 
 /// Keys and values as they are counted: a shared pattern stands for each of its values.

@@ -190,3 +190,16 @@ async fn a_limit_brought_along_that_cannot_be_counted_is_the_callers_mistake() {
     let wrong = engine.decide_descriptors("t", "edge", &asked).await.unwrap_err();
     assert!(matches!(&wrong, Error::Invalid(invalid) if invalid.key == "descriptors[1].limit"), "{wrong:?}");
 }
+
+/// Each name is kept until the end of the process.
+#[tokio::test]
+async fn a_descriptor_of_any_length_has_a_short_name_in_metrics() {
+    let engine = limited("  - {key: a, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 9}}\n");
+    for value in ["short".to_owned(), "ä".repeat(50_000)] {
+        assert!(passes(&engine, &[("a", &value)]).await);
+    }
+    let mut names = engine.seen().top("t", false, 9).into_iter().map(|count| count.key);
+    let (short, long) = (names.next().unwrap(), names.next().unwrap());
+    assert_eq!(short, "edge.a_short");
+    assert!(long.starts_with("edge.a_ä") && long.ends_with('…') && long.len() <= MOST_KEY_BYTES, "{}", long.len());
+}
