@@ -2,7 +2,7 @@
 //!
 //! A file is read again and again and compared as a whole, so it does not matter how it changes: written in place, renamed
 //! over, or swapped behind a link as Kubernetes does. A file that became wrong keeps the old rules and says why, once. So does
-//! one that became empty: who writes in place may truncate first.
+//! one that became empty: who writes in place may truncate first. So does a folder: its volume may not be mounted.
 
 use std::{
     collections::HashMap,
@@ -51,9 +51,9 @@ impl fmt::Display for Mistake {
 pub(crate) struct Texts(Vec<(PathBuf, String)>);
 
 impl Texts {
-    /// Is there a file, and nothing in any but white space? Who wants no rules says so: `rule = []`, or a comment.
+    /// Is there nothing but white space? Who wants no rules says so: `rule = []`, or a comment.
     pub(crate) fn is_blank(&self) -> bool {
-        !self.0.is_empty() && self.0.iter().all(|(_, text)| text.trim().is_empty())
+        self.0.iter().all(|(_, text)| text.trim().is_empty())
     }
 }
 
@@ -63,6 +63,8 @@ pub(crate) struct Files<T> {
     /// The setting that names them.
     pub(crate) key: &'static str,
     pub(crate) path: PathBuf,
+    /// May the path be a folder of YAML files?
+    pub(crate) may_be_folder: bool,
     pub(crate) read: fn(&Texts, Algorithm) -> Result<T, String>,
     pub(crate) algorithm: Algorithm,
 }
@@ -85,11 +87,17 @@ impl<T> Files<T> {
         let metadata = fs::metadata(&self.path).map_err(|error| unreadable(&self.path, &error))?;
         let mut paths = vec![self.path.clone()];
         if metadata.is_dir() {
+            if !self.may_be_folder {
+                return Err(format!("{} is a folder: name a file", self.path.display()));
+            }
             let entries = fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
             let entries = entries.map_err(|error| unreadable(&self.path, &error))?;
             let is_yaml = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "yaml" || kind == "yml");
             paths = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
             paths.sort();
+            if paths.is_empty() {
+                return Err(format!("{} has no file that ends in .yaml or .yml", self.path.display()));
+            }
         }
         let text = |path: PathBuf| {
             let length = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?.len();
@@ -106,12 +114,14 @@ impl<T> Files<T> {
 /// The two kinds of files that the settings name.
 pub(crate) fn rules(config: &Config) -> Option<Files<RuleSet>> {
     let path = config.rules_file.clone()?;
-    Some(Files { key: "limits.rules_file", path, read: read_rules, algorithm: config.envoy_algorithm })
+    let (key, read, algorithm) = ("limits.rules_file", read_rules, config.envoy_algorithm);
+    Some(Files { key, path, may_be_folder: false, read, algorithm })
 }
 
 pub(crate) fn envoy(config: &Config) -> Option<Files<Domains>> {
     let path = config.envoy_file.clone()?;
-    Some(Files { key: "limits.envoy_file", path, read: read_envoy, algorithm: config.envoy_algorithm })
+    let (key, read, algorithm) = ("limits.envoy_file", read_envoy, config.envoy_algorithm);
+    Some(Files { key, path, may_be_folder: true, read, algorithm })
 }
 
 #[derive(Deserialize)]

@@ -161,3 +161,29 @@ fn a_folder_of_envoys_files_is_followed_and_two_files_of_one_domain_are_refused(
     write(&folder, "two.yml", domain("two"));
     wait_until(SOON, "it to be taken", || !refused(&tidegate, "limits.envoy_file"));
 }
+
+/// A volume that is not mounted is an empty folder: every limit was off, without a word.
+#[test]
+fn an_emptied_folder_keeps_the_old_limits_and_is_refused_at_the_start() {
+    let setup = Setup::serve();
+    let (folder, text) = (setup.folder().join("envoy"), "domain: edge\n");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("one.yaml"), text).unwrap();
+    let tidegate = setup.env("TIDEGATE__LIMITS__ENVOY_FILE", "envoy").start();
+    fs::rename(folder.join("one.yaml"), folder.join("one.away")).unwrap();
+    wait_until(SOON, "it to be refused", || refused(&tidegate, "limits.envoy_file"));
+    let said = "envoy has no file that ends in .yaml or .yml";
+    wait_until(SOON, "the log to say so", || tidegate.output().contains(said));
+    assert!(!tidegate.output().contains("The rules were read again."), "{}", tidegate.output());
+    fs::rename(folder.join("one.away"), folder.join("one.yaml")).unwrap();
+    wait_until(SOON, "it to be taken", || !refused(&tidegate, "limits.envoy_file"));
+
+    for (kind, says) in [("ENVOY", said), ("RULES", "rules is a folder: name a file")] {
+        let setup = Setup::serve();
+        fs::create_dir(setup.folder().join(kind.to_lowercase())).unwrap();
+        fs::write(setup.folder().join(kind.to_lowercase()).join("rules.toml"), rules(1)).unwrap();
+        let ended = setup.env(&format!("TIDEGATE__LIMITS__{kind}_FILE"), &kind.to_lowercase()).run();
+        assert_eq!(ended.code, Some(2), "{}", ended.output);
+        assert!(ended.output.contains(says), "{}", ended.output);
+    }
+}
