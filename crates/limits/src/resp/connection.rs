@@ -80,9 +80,13 @@ impl Connection {
             if !matches!(read, Ok(1..)) {
                 return;
             }
+            let arrived = self.input.len();
             let after = self.turn().await;
             if !self.send().await || after == After::Close {
                 return;
+            }
+            if self.input.len() < arrived {
+                patience.start_over();
             }
         }
     }
@@ -211,6 +215,11 @@ impl Patience {
             self.until = Instant::now() + if wait == Wait::Command { self.idle } else { self.step };
         }
         self.waiting_for = wait;
+    }
+
+    /// A command was whole: what has arrived after it is another one, which has time of its own.
+    fn start_over(&mut self) {
+        self.waiting_for = Wait::Command;
     }
 
     /// The timer rang: is it over? If not, it is set again.

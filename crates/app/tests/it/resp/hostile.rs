@@ -1,6 +1,9 @@
 //! Hostile input: an error in the protocol's own form, then the end of that connection only.
 
-use std::io::Write;
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use testkit::wait_until;
 
@@ -85,6 +88,19 @@ fn half_a_command_and_silence_are_waited_for_only_so_long() {
         assert_eq!(busy.ask(&["PING"]), "PONG", "a client that speaks stays");
         silent.is_empty() && dripping.is_empty()
     });
+}
+
+/// A stream of commands need not end where a read does: each command has its own time, and all of them came at once.
+#[test]
+fn who_streams_commands_is_never_late_with_the_rest_of_one() {
+    let server = Server::start(Setup::serve().env("TIDEGATE__SERVER__HEADER_TIMEOUT", "1s"));
+    let mut client = server.client();
+    client.send(b"PI").unwrap();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        client.send(b"NG\r\nPI").unwrap();
+        assert_eq!(client.reply(), "PONG", "after {:?}", began.elapsed());
+    }
 }
 
 /// Each error is a hundred times longer than the command that it answers.
