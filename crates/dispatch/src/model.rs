@@ -231,6 +231,14 @@ pub struct Attempt {
     pub error: Option<AttemptError>,
 }
 
+impl Attempt {
+    /// How much of it the receiver wrote.
+    pub fn answer_bytes(&self) -> usize {
+        let headers = self.response_headers.as_ref().map_or(0, |json| json.get().len());
+        headers + self.response_body.as_ref().map_or(0, String::len)
+    }
+}
+
 /// One call, and the delivery it was made for.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct FoundAttempt {

@@ -15,11 +15,13 @@ use crate::{
     delivery::{CLASSES, Status},
     metrics as names,
     model::{Attempt, Delivery, FoundAttempt},
-    store::search::DeliveryFilter,
+    store::search::{DeliveryFilter, MOST_BYTES},
 };
 
 /// Pages of deliveries that one request for attempts looks through.
 const MOST_PAGES: usize = 20;
+/// Attempts of so many deliveries are read at a time, so that a page can end.
+const AT_A_TIME: usize = 50;
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -85,7 +87,8 @@ pub(super) async fn list(
 
 /// List attempts
 ///
-/// Every call for the deliveries that are asked for, newest delivery first. `limit` counts deliveries.
+/// Every call for the deliveries that are asked for, newest delivery first. `limit` counts deliveries; a page ends before it
+/// where the answers are large.
 #[utoipa::path(get, path = "/v1/attempts", tag = "deliveries", params(DeliveryQuery, AttemptQuery), responses((status = 200, body = Page<FoundAttempt>)))]
 pub(super) async fn all_attempts(
     State(dispatch): State<Dispatch>,
@@ -102,8 +105,18 @@ pub(super) async fn all_attempts(
     // A class is rare as a rule: pages without it are passed over, so many at a time.
     let mut pages = MOST_PAGES;
     loop {
-        let Page { data, next } = search(&dispatch, &caller, query.clone()).await?;
-        let data = dispatch.store().attempts_of(&caller.tenant, &data, class.as_deref()).await?;
+        let Page { data: deliveries, mut next } = search(&dispatch, &caller, query.clone()).await?;
+        let (mut data, mut bytes) = (Vec::new(), 0);
+        let mut pieces = deliveries.chunks(AT_A_TIME).peekable();
+        while let Some(piece) = pieces.next() {
+            let attempts = dispatch.store().attempts_of(&caller.tenant, piece, class.as_deref()).await?;
+            bytes += attempts.iter().map(|found| found.attempt.answer_bytes()).sum::<usize>();
+            data.extend(attempts);
+            if bytes >= MOST_BYTES && pieces.peek().is_some() {
+                next = piece.last().map(|delivery| delivery.id.clone());
+                break;
+            }
+        }
         if !data.is_empty() || next.is_none() || pages == 1 {
             return Ok(Json(Page { data, next }));
         }

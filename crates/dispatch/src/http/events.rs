@@ -37,7 +37,7 @@ use crate::{
     intake::{EventIn, Intake, Memory, Taken},
     model::{Delivery, Event},
     operational,
-    store::search::{DeliveryFilter, EventFilter},
+    store::search::{DeliveryFilter, EventFilter, MOST_BYTES},
 };
 
 /// Events of one request that are accepted together ..
@@ -340,6 +340,8 @@ struct EventQuery {
 }
 
 /// List events
+///
+/// A page ends before its `limit` where its events are large: `next` says whether there are more.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventQuery), responses((status = 200, body = Page<Event>)))]
 async fn list(
     State(dispatch): State<Dispatch>,
@@ -351,7 +353,10 @@ async fn list(
     let limit = PageQuery { limit, after: None }.limit()?;
     let filter = EventFilter { event_type, since, until };
     let events = dispatch.store().events(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
-    Ok(Json(Page::from_rows(events, limit, |event| &event.uid)))
+    let is_cut = events.iter().map(|event| event.data.get().len()).sum::<usize>() >= MOST_BYTES;
+    let page = Page::from_rows(events, limit, |event| &event.uid);
+    let next = page.next.or_else(|| page.data.last().filter(|_| is_cut).map(|event| event.uid.clone()));
+    Ok(Json(Page { next, ..page }))
 }
 
 /// Get an event

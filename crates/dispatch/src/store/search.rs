@@ -22,6 +22,10 @@ use crate::{
     model::{Attempt, AttemptError, Delivery, Event, FoundAttempt},
 };
 
+/// A page is in memory until the caller has it all: it ends early where its payloads, or answers, hold so much.
+pub const MOST_BYTES: usize = 8 << 20;
+/// Rows with payloads are fetched so many at a time, so that a page can end.
+const AT_A_TIME: u32 = 10;
 /// Sorts behind every id.
 const END: &str = "~";
 /// Of one delivery: the schedule and what was done by hand.
@@ -92,6 +96,7 @@ fn range(prefix: &str, since: Option<OffsetDateTime>, until: Option<OffsetDateTi
 }
 
 impl Store {
+    /// Fewer than `limit` if they hold [`MOST_BYTES`].
     pub async fn events(
         &self,
         tenant: &str,
@@ -105,17 +110,31 @@ impl Store {
             let uid = self.uid_of_event(tenant, after).await?.unwrap_or_else(|| after.to_owned());
             last = last.min(uid);
         }
-        let query = if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };
-        let step = query.with([
-            tenant.into(),
-            filter.event_type.as_deref().into(),
-            filter.since.map_or(Value::Null, Value::Time),
-            filter.until.map_or(Value::Null, Value::Time),
-            Value::Text(first),
-            Value::Text(last),
-            limit.into(),
-        ]);
-        let mut events: Vec<Event> = self.database.fetch(step).await?.iter().map(event).collect();
+        let query = || if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };
+        let mut events: Vec<Event> = Vec::new();
+        let mut bytes = 0;
+        while bytes < MOST_BYTES && events.len() < limit as usize {
+            let most = AT_A_TIME.min(limit - events.len() as u32);
+            let step = query().with([
+                tenant.into(),
+                filter.event_type.as_deref().into(),
+                filter.since.map_or(Value::Null, Value::Time),
+                filter.until.map_or(Value::Null, Value::Time),
+                first.as_str().into(),
+                last.as_str().into(),
+                most.into(),
+            ]);
+            let rows = self.database.fetch(step).await?;
+            for row in &rows {
+                let event = event(row);
+                bytes += event.data.get().len();
+                last.clone_from(&event.uid);
+                events.push(event);
+            }
+            if rows.len() < most as usize {
+                break;
+            }
+        }
         for event in &mut events {
             let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
             event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));

@@ -97,3 +97,20 @@ async fn events_are_listed_by_type_and_time() {
     })
     .await;
 }
+
+/// Pages are in memory until callers have them.
+#[tokio::test]
+async fn a_page_of_large_events_ends_early_and_the_next_goes_on() {
+    each_store(async |store| {
+        let data = bytes::Bytes::from(format!("{:?}", "x".repeat(1 << 20)));
+        take_in(&store, (0..25).map(|n| NewEvent { data: data.clone(), ..event(&format!("e{n}"), 1) }).collect()).await;
+        let page = async |after: Option<&str>| store.events("acme", &EventFilter::default(), after, 100).await.unwrap();
+        let first = page(None).await;
+        assert_eq!(first.len(), 10, "the first look brought more than 8 MiB");
+        let second = page(Some(&first[9].uid)).await;
+        let third = page(Some(&second[9].uid)).await;
+        let all: BTreeSet<_> = [first, second, third].into_iter().flatten().map(|event| event.id).collect();
+        assert_eq!(all.len(), 25);
+    })
+    .await;
+}
