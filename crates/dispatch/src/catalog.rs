@@ -82,6 +82,8 @@ pub struct Endpoint {
     pub failing_since: Option<time::OffsetDateTime>,
     /// Its circuit is open, as far as this replica knows.
     pub is_circuit_open: AtomicBool,
+    /// By the database.
+    pub circuit_opened_at: Option<time::OffsetDateTime>,
 }
 
 #[derive(Default)]
@@ -426,6 +428,7 @@ fn compile(
         health,
         failing_since: row.failing_since,
         is_circuit_open: AtomicBool::new(row.circuit_opened_at.is_some()),
+        circuit_opened_at: row.circuit_opened_at,
     })
 }
 

@@ -83,7 +83,7 @@ impl Inner {
     /// Looks at the circuit when it may have changed: after a failure or a refusal while it was closed, after a success
     /// while it was open. Whoever notices first writes it down, so a replica that dies before it does is made up for.
     pub(super) async fn note_circuit(&self, endpoint: &Endpoint, is_success: bool) {
-        if endpoint.is_circuit_open.load(Relaxed) == is_success {
+        if endpoint.is_circuit_open.load(Relaxed) == is_success && !(is_success && has_just_opened(endpoint)) {
             Box::pin(self.look_at_circuit(endpoint, is_success)).await;
         }
     }
@@ -124,6 +124,12 @@ fn reason(reason: Reason) -> &'static str {
         Reason::ProbeFailed => "probe_failed",
         Reason::Forced => "forced",
     }
+}
+
+/// A circuit is open for half a minute at least. A success sooner went past another replica's circuit, where they are not
+/// shared; if it counted, two replicas would tell of opening and closing by turns, without end.
+fn has_just_opened(endpoint: &Endpoint) -> bool {
+    endpoint.circuit_opened_at.is_some_and(|at| OffsetDateTime::now_utc() - at < Duration::from_secs(15))
 }
 
 fn has_failed_for_days(endpoint: &Endpoint) -> bool {

@@ -138,6 +138,31 @@ fn two_replicas_tell_of_one_opening() {
     assert_eq!(events["data"].as_array().unwrap().len(), 1, "{events}");
 }
 
+/// Their circuits are not shared: what goes well by one of them says nothing about the other's.
+#[test]
+fn a_success_of_another_replica_does_not_close_a_circuit_that_has_just_opened() {
+    let backend = Backend::Postgres(need!(testkit::postgres()));
+    let receiver = Receiver::start();
+    receiver.set_path("/bad", Answer::Status(500));
+    let fleet = [replica(&backend).start(), replica(&backend).start()];
+    let [one, other] = [fleet[0].addr(), fleet[1].addr()];
+    subscribe(one, &receiver.url("/bad"), json!({"event_types": ["order.*"], "retry_schedule": ["1h"]}));
+    subscribe(one, &receiver.url("/named"), json!({"event_types": ["circuit.*"]}));
+    wait_for_subscriptions(other, 2);
+    for _ in 0..10 {
+        send(one, json!({"type": "order.created", "data": {}}));
+    }
+    wait_until(LATER, "the circuit to open", || !told(&receiver, "/named").is_empty());
+    wait_until(LATER, "the other to know", || fleet[1].metric("tidegate_circuits{state=\"open\"}") == Some(1.0));
+    receiver.set_path("/bad", Behaviour::default());
+    for id in ["a", "b", "c"] {
+        send(other, json!({"id": id, "type": "order.created", "data": {}}));
+        wait_for_status(other, id, "delivered");
+    }
+    let closings = Call::get("/v1/events?type=circuit.closed").to(other).expect(200);
+    assert_eq!(closings["data"], json!([]));
+}
+
 /// With Redis the circuit is one for the fleet. Whoever notices its changes, each is told once.
 #[test]
 fn a_fleet_with_redis_tells_of_one_opening_and_one_closing() {
