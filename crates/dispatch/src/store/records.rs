@@ -59,7 +59,11 @@ pub(crate) const PARKED: &str = "the subscription is switched off";
 
 /// A tenant is deleted: its subscriptions end with it, and whoever claims one of its deliveries cancels it.
 pub fn end_tenant(tenant: &str) -> Vec<Step> {
-    vec![query!("bump_version_for_all").with([tenant.into()]), query!("delete_subscriptions").with([tenant.into()])]
+    vec![
+        query!("bump_version_for_all").with([tenant.into()]),
+        query!("delete_subscriptions").with([tenant.into()]),
+        query!("delete_secrets").with([tenant.into(), Value::Null]),
+    ]
 }
 
 impl Store {
@@ -131,8 +135,9 @@ impl Store {
     /// Deletes it; false if there is none. What waits for it is cancelled afterwards, or when it is due.
     pub async fn delete_subscription(&self, actor: &str, tenant: &str, id: &str) -> Result<bool, Error> {
         let delete = query!("delete_subscription").with([tenant.into(), id.into()]).must_match();
+        let secrets = query!("delete_secrets").with([tenant.into(), id.into()]);
         let entry = audit(tenant, actor, "subscription.deleted", id);
-        Ok(self.database.transact([bump(), delete, entry]).await?.is_some())
+        Ok(self.database.transact([bump(), delete, secrets, entry]).await?.is_some())
     }
 
     /// Cancels what waits for a subscription that is gone. A thousand rows at a time: there may be millions.

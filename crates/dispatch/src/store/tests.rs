@@ -655,6 +655,25 @@ async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in
     .await;
 }
 
+/// They may hold the receiver's credentials.
+#[tokio::test]
+async fn with_a_subscription_its_secrets_go_and_after_retention_so_does_its_row() {
+    each_store(async |store| {
+        subscribed(&store, "sub_1").await;
+        subscribed(&store, "sub_2").await;
+        let secrets = async |id: &str| store.secrets("acme", &[id]).await.unwrap().len();
+        assert_eq!((secrets("sub_1").await, secrets("sub_2").await), (3, 3));
+        assert!(store.delete_subscription("dev", "acme", "sub_1").await.unwrap());
+        assert_eq!((secrets("sub_1").await, secrets("sub_2").await), (0, 3));
+        let rows = async || store.changed_subscriptions(0).await.unwrap().len();
+        store.forget(1440 * MINUTE).await.unwrap();
+        assert_eq!(rows().await, 2, "replicas must hear of it");
+        store.forget(Duration::ZERO).await.unwrap();
+        assert_eq!(rows().await, 1);
+    })
+    .await;
+}
+
 /// What a delivery waited for, or failed with once, was still shown of it after it had arrived.
 #[tokio::test]
 async fn a_delivered_delivery_has_no_error() {

@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use deadpool_postgres::Object;
-use platform::db::{Database, Error, postgres::Postgres, sqlite::Sqlite};
+use platform::{
+    db::{Database, Error, postgres::Postgres, sqlite::Sqlite},
+    query,
+};
 use time::{Date, OffsetDateTime, Time};
 
 use super::{SKEW, Store, first_id, milliseconds};
@@ -39,6 +42,8 @@ impl Store {
     /// Ends what is older than `retention`. Returns how many partitions, or events, went.
     pub async fn forget(&self, retention: Duration) -> Result<u64, Error> {
         self.forget_rejected(retention).await?;
+        let subscriptions = query!("forget_subscriptions").with([milliseconds(retention).into()]);
+        self.database.transact([query!("forget_secrets").with([]), subscriptions]).await?;
         match &self.database {
             Database::Postgres(postgres) => drop_partitions(postgres, retention).await,
             Database::Sqlite(sqlite) => delete_old_rows(sqlite, retention).await,
