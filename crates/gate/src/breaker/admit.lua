@@ -2,7 +2,7 @@
 -- KEYS[1]  the circuit, see rules.lua
 -- ARGV     policy, holder of the probe if it becomes one, now_us ('' in production: Redis' own clock decides)
 -- Reply    {1, generation, failures, watched} pass | {2, generation} pass as a probe | {0, retry_after_us, reason} reject
-local circuit, policy = circuit_read(KEYS[1]), circuit_policy(ARGV[1])
+local circuit, policy = circuit_read(KEYS[1], NOW), circuit_policy(ARGV[1])
 local code, a, b, c = circuit_check(circuit, policy, NOW)
 if code == 2 then
   a = circuit_take_probe(circuit, policy, ARGV[2], NOW)

@@ -1,8 +1,8 @@
 //! The breaker's rules, and nothing else: no clock, no lock, no I/O. `rules.lua` says the same in Redis.
 //!
 //! What always holds: at most `probes` leased probes are out at once, and none is needed once that many succeeded; a
-//! report of an older generation changes nothing; a lease, an open time or an override ends by itself; and a clock that
-//! is set back frees a probe rather than holding the circuit open.
+//! report of an older generation changes nothing, nor does that of a call that an order let pass; a lease, an open time or
+//! an order ends by itself; and a clock that is set back frees a probe rather than holding the circuit open.
 //!
 //! `check` only reads and `take_probe` only writes, so that a gate can ask every primitive first and charge last.
 
@@ -184,7 +184,10 @@ impl Circuit {
             }
             Phase::Forced { .. } => match self.forced_open_us(now_us) {
                 Some(retry_after_us) => Check::Reject { retry_after_us, reason: self.reason },
-                None => Check::Pass { generation: self.generation, failures: 0, watched: false },
+                None => {
+                    let generation = self.generation + u64::from(self.order_end_us(now_us).is_some());
+                    Check::Pass { generation, failures: 0, watched: false }
+                }
             },
         }
     }
@@ -211,8 +214,9 @@ impl Circuit {
 
     /// A report from an older generation is stale and changes nothing.
     pub(crate) fn record(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Recorded {
+        self.end_order(now_us);
         let before = self.generation;
-        if report.generation == self.generation {
+        if report.generation == before {
             self.apply(policy, report, now_us);
         }
         let (failures, watched) = match self.check(policy, now_us) {
@@ -220,11 +224,10 @@ impl Circuit {
             Check::Probe | Check::Reject { .. } => (0, false),
         };
         let changed = self.generation != before;
-        Recorded { state: self.state(now_us), generation: self.generation, failures, watched, changed }
+        Recorded { state: self.state(), generation: self.generation, failures, watched, changed }
     }
 
     fn apply(&mut self, policy: &Policy, report: &Report, now_us: u64) {
-        self.end_override(now_us);
         match &mut self.phase {
             Phase::Closed(closed) => {
                 if let Some(reason) = closed.count(policy, report, now_us) {
@@ -251,6 +254,7 @@ impl Circuit {
 
     /// Orders the circuit open or closed for a time, or back to automatic: closed, with nothing remembered.
     pub(crate) fn force(&mut self, force: Option<(Force, u64)>, now_us: u64) {
+        self.end_order(now_us);
         self.trips = 0;
         self.reason = force.map(|_| Reason::Forced);
         let phase = match force {
@@ -281,21 +285,26 @@ impl Circuit {
         self.phase = phase;
     }
 
-    fn end_override(&mut self, now_us: u64) {
-        if let Phase::Forced { until_us, .. } = self.phase
-            && now_us >= until_us
-        {
-            self.phase = Phase::default();
-            self.reason = None;
+    /// When an order ended, if one did that is still here.
+    fn order_end_us(&self, now_us: u64) -> Option<u64> {
+        match self.phase {
+            Phase::Forced { until_us, .. } if now_us >= until_us => Some(until_us),
+            _ => None,
         }
     }
 
-    fn state(&self, now_us: u64) -> State {
+    /// An order that is over leaves a closed circuit of a new generation.
+    fn end_order(&mut self, now_us: u64) {
+        if let Some(until_us) = self.order_end_us(now_us) {
+            self.enter(Phase::default(), until_us);
+        }
+    }
+
+    fn state(&self) -> State {
         match &self.phase {
             Phase::Closed(_) => State::Closed,
             Phase::Open { .. } => State::Open,
             Phase::HalfOpen { .. } => State::HalfOpen,
-            Phase::Forced { until_us, .. } if now_us >= *until_us => State::Closed,
             Phase::Forced { force: Force::Open, .. } => State::ForcedOpen,
             Phase::Forced { force: Force::Closed, .. } => State::ForcedClosed,
         }
@@ -315,23 +324,24 @@ impl Circuit {
     }
 
     pub(crate) fn snapshot(&self, policy: &Policy, now_us: u64) -> Snapshot {
-        let state = self.state(now_us);
+        let mut circuit = self.clone();
+        circuit.end_order(now_us);
         let mut snapshot = Snapshot {
-            state,
-            reason: self.reason.filter(|_| state != State::Closed),
-            generation: self.generation,
-            trips: self.trips,
+            state: circuit.state(),
+            reason: circuit.reason,
+            generation: circuit.generation,
+            trips: circuit.trips,
             failures: 0,
             counts: Counts::default(),
             probes: 0,
             successes: 0,
-            age_us: now_us.saturating_sub(self.since_us),
+            age_us: now_us.saturating_sub(circuit.since_us),
             retry_after_us: 0,
         };
-        if let Check::Reject { retry_after_us, .. } = self.check(policy, now_us) {
+        if let Check::Reject { retry_after_us, .. } = circuit.check(policy, now_us) {
             snapshot.retry_after_us = retry_after_us;
         }
-        match &self.phase {
+        match &circuit.phase {
             Phase::Closed(closed) => {
                 snapshot.failures = closed.failures();
                 snapshot.counts = closed.counts(policy, now_us);

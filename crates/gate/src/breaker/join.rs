@@ -83,7 +83,7 @@ impl Breaker {
             Some(_) => Vec::new(),
             None => {
                 let now_us = self.inner.clock.now_us();
-                self.inner.ledger.note(target, &self.fleet_policy(), outcome, slow, now_us)?
+                self.inner.ledger.note(target, &self.fleet_policy(), ticket.generation, outcome, slow, now_us)?
             }
         };
         Some(self.report(ticket, outcome, slow, past).to_argument())

@@ -6,6 +6,8 @@
 //! So every failure is counted at once, and every success of a process that calls at least once per `refresh` at most
 //! that much later; `gather` keeps a percentage from opening the circuit before that. A report whose answer is missing
 //! is not repeated: those successes are lost, which can only make the rate look worse by that much.
+//! Of an older generation than the latest that this process met, successes count for nothing and failures travel alone:
+//! Redis would drop them, and all that came along.
 //!
 //! A belief lasts `refresh` too: by so much a process may lag behind the fleet. Zero asks every time.
 
@@ -26,6 +28,7 @@ struct Page {
     sent_us: u64,
     /// Bucket number and successes in it, all of one generation: a circuit that closed again starts with nothing.
     unsent: Vec<(u64, u64)>,
+    /// Of the latest closed circuit that this process heard of, or whose ticket it was shown.
     generation: u64,
 }
 
@@ -42,6 +45,13 @@ enum Belief {
         until_us: u64,
         reason: Option<Reason>,
     },
+}
+
+impl Page {
+    fn turn_to(&mut self, generation: u64) {
+        self.generation = generation;
+        self.unsent.clear();
+    }
 }
 
 impl Ledger {
@@ -92,11 +102,13 @@ impl Ledger {
         self.believe(target, policy, belief, now_us);
     }
 
-    /// Takes note of a call on a closed circuit. `Some` says that Redis must hear of it, with these past successes.
+    /// Takes note of a call on a closed circuit of that generation. `Some` says that Redis must hear of it, with these past
+    /// successes.
     pub(crate) fn note(
         &self,
         target: &Key,
         policy: &Policy,
+        generation: u64,
         outcome: Outcome,
         slow: bool,
         now_us: u64,
@@ -107,6 +119,17 @@ impl Ledger {
         let width_us = policy.bucket_us();
         let current = now_us / width_us;
         self.pages.update(target, now_us, |page| {
+            let idle_from_us = now_us + policy.window_us + policy.refresh_us;
+            if generation < page.generation {
+                return ((outcome == Outcome::Failure || slow).then(Vec::new), idle_from_us);
+            }
+            if generation > page.generation {
+                // Another process gave the ticket, and knows more.
+                page.turn_to(generation);
+                if let Belief::Closed { .. } = page.belief {
+                    page.belief = Belief::Nothing;
+                }
+            }
             let (is_row, is_watched) = match page.belief {
                 Belief::Closed { failures, watched, .. } => (failures > 0, watched),
                 Belief::Nothing | Belief::Open { .. } => (false, false),
@@ -127,7 +150,7 @@ impl Ledger {
                     _ => page.unsent.push((current, 1)),
                 }
             }
-            (past, now_us + policy.window_us + policy.refresh_us)
+            (past, idle_from_us)
         })
     }
 
@@ -143,8 +166,7 @@ impl Ledger {
             if let Belief::Closed { generation, .. } = belief
                 && generation != page.generation
             {
-                page.generation = generation;
-                page.unsent.clear();
+                page.turn_to(generation);
             }
             let believed_us = match belief {
                 Belief::Open { until_us, .. } => until_us,

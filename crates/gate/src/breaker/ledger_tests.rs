@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::circuit::{Circuit, Outcome, Report};
+use super::circuit::{Check, Circuit, Outcome, Report};
 use super::ledger::Ledger;
 use super::window::Counts;
 use super::{Policy, Settings};
@@ -38,13 +38,26 @@ impl Fleet {
     }
 
     fn call(&mut self, process: usize, outcome: Outcome) {
+        let generation = self.admit(process);
+        self.report(process, generation, outcome);
+    }
+
+    fn admit(&self, process: usize) -> u64 {
+        let (ledger, policy, target, now_us) =
+            (&self.processes[process].ledger, &self.policy, &self.target, self.now_us);
+        let check = ledger.recall(target, policy, now_us).unwrap_or_else(|| {
+            let check = self.circuit.check(policy, now_us);
+            ledger.heard(target, policy, check, now_us);
+            check
+        });
+        let Check::Pass { generation, .. } = check else { panic!("nothing opens here: {check:?}") };
+        generation
+    }
+
+    fn report(&mut self, process: usize, generation: u64, outcome: Outcome) {
         let (process, policy, target, now_us) = (&mut self.processes[process], &self.policy, &self.target, self.now_us);
-        if process.ledger.recall(target, policy, now_us).is_none() {
-            process.ledger.heard(target, policy, self.circuit.check(policy, now_us), now_us);
-        }
-        if let Some(past) = process.ledger.note(target, policy, outcome, false, now_us) {
+        if let Some(past) = process.ledger.note(target, policy, generation, outcome, false, now_us) {
             process.sent += 1;
-            let generation = self.circuit.snapshot(policy, now_us).generation;
             let report = Report { generation, probe: None, outcome, slow: false, reporter: process.reporter, past };
             let recorded = self.circuit.record(policy, &report, now_us);
             process.ledger.heard_recorded(target, policy, recorded, now_us);
@@ -116,4 +129,21 @@ fn successes_from_before_the_circuit_opened_are_not_counted_after_it_closed() {
     fleet.now_us += 250 * MS;
     fleet.call(0, Outcome::Failure);
     assert_eq!(fleet.counts().calls, 1);
+}
+
+/// A pass on paper enters at one process and leaves at another, which need not have heard of the circuit.
+#[test]
+fn a_process_that_only_ends_calls_counts_them_as_the_one_that_let_them_pass() {
+    let mut fleet = Fleet::new(&watching());
+    for _ in 0..3 {
+        fleet.circuit.force(None, fleet.now_us);
+        fleet.now_us += 250 * MS;
+        let generations: Vec<u64> = (0..10).map(|_| fleet.admit(0)).collect();
+        for generation in generations {
+            fleet.report(1, generation, Outcome::Success);
+        }
+    }
+    let generation = fleet.admit(0);
+    fleet.report(1, generation, Outcome::Failure);
+    assert_eq!((fleet.counts().calls, fleet.counts().failures), (11, 1));
 }

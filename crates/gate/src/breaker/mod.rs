@@ -235,7 +235,7 @@ impl Breaker {
         let policy = self.fleet_policy();
         let past = match ticket.probe {
             Some(_) => Vec::new(),
-            None => match self.inner.ledger.note(target, &policy, outcome, slow, now_us) {
+            None => match self.inner.ledger.note(target, &policy, ticket.generation, outcome, slow, now_us) {
                 Some(past) => past,
                 None => return,
             },

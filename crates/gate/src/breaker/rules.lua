@@ -29,7 +29,15 @@ local function circuit_leases(text)
   return leases
 end
 
-local function circuit_read(key)
+local function circuit_enter(circuit, phase, until_us, now)
+  if phase == 0 then circuit.reason = 0 end
+  circuit.generation, circuit.phase, circuit.since, circuit.until_us = circuit.generation + 1, phase, now, until_us
+  circuit.failures, circuit.watched, circuit.window, circuit.reporters = 0, 0, {}, {}
+  circuit.successes, circuit.probes = 0, {}
+end
+
+-- As it stands now: an order that is over leaves a closed circuit of a new generation, written with the next report.
+local function circuit_read(key, now)
   local f = redis.call('HMGET', key, 'phase', 'generation', 'since', 'trips', 'reason', 'failures', 'watched', 'window',
     'reporters', 'until', 'successes', 'probes')
   if not f[1] then
@@ -44,6 +52,10 @@ local function circuit_read(key)
   }
   for number, calls, failures, slow in string.gmatch(f[8] or '', '(%d+):(%d+):(%d+):(%d+)') do
     table.insert(circuit.window, {tonumber(number), tonumber(calls), tonumber(failures), tonumber(slow)})
+  end
+  if circuit.phase >= 3 and now >= circuit.until_us then
+    circuit_enter(circuit, 0, 0, circuit.until_us)
+    circuit.order_ended = true
   end
   return circuit
 end
@@ -97,7 +109,7 @@ end
 
 -- How long an order by hand refuses every call, if there is one.
 local function circuit_forced_open(circuit, now)
-  if circuit.phase == 3 and now < circuit.until_us then return circuit.until_us - now end
+  if circuit.phase == 3 then return circuit.until_us - now end
 end
 
 -- 1, generation, failures, watched (0|1): pass | 2: pass as a probe, if taken next | 0, retry_after_us, reason: reject
@@ -122,13 +134,6 @@ local function circuit_check(circuit, policy, now)
   local retry_after = circuit_forced_open(circuit, now)
   if retry_after then return 0, retry_after, circuit.reason end
   return 1, circuit.generation, 0, 0
-end
-
-local function circuit_enter(circuit, phase, until_us, now)
-  if phase == 0 then circuit.reason = 0 end
-  circuit.generation, circuit.phase, circuit.since, circuit.until_us = circuit.generation + 1, phase, now, until_us
-  circuit.failures, circuit.watched, circuit.window, circuit.reporters = 0, 0, {}, {}
-  circuit.successes, circuit.probes = 0, {}
 end
 
 -- Commits the probe that circuit_check offered; returns the generation it reports to.
@@ -229,17 +234,10 @@ local function circuit_report(text)
   return report
 end
 
-local function circuit_state(circuit, now)
-  if circuit.phase >= 3 and now >= circuit.until_us then return 0 end
-  return circuit.phase
-end
-
 -- A report from an older generation is stale and changes nothing. True if there is something to write.
 local function circuit_record(circuit, policy, report, now)
-  if report.generation ~= circuit.generation then return false end
-  local override_ended = circuit.phase >= 3 and now >= circuit.until_us
-  if override_ended then circuit.phase, circuit.reason, circuit.until_us = 0, 0, 0 end
-  if circuit.phase == 0 then return circuit_count(circuit, policy, report, now) or override_ended end
+  if report.generation ~= circuit.generation then return circuit.order_ended end
+  if circuit.phase == 0 then return circuit_count(circuit, policy, report, now) or circuit.order_ended end
   if circuit.phase == 2 then return circuit_record_probe(circuit, policy, report, now) end
   return false
 end
@@ -249,7 +247,7 @@ local function circuit_recorded(circuit, policy, generation_before, now)
   local code, _, failures, watched = circuit_check(circuit, policy, now)
   if code ~= 1 then failures, watched = 0, 0 end
   local changed = circuit.generation ~= generation_before and 1 or 0
-  return {circuit_state(circuit, now), circuit.generation, failures, watched, changed}
+  return {circuit.phase, circuit.generation, failures, watched, changed}
 end
 
 -- force: 0 automatic, 3 open, 4 closed

@@ -11,7 +11,7 @@ local circuits = {}
 local function circuit_at(key)
   local circuit = circuits[key]
   if circuit == nil then
-    circuit = redis.call('EXISTS', key) == 1 and circuit_read(key)
+    circuit = redis.call('EXISTS', key) == 1 and circuit_read(key, NOW)
     circuits[key] = circuit
   end
   return circuit

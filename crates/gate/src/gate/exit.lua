@@ -7,7 +7,7 @@ local function operation(k, a)
   local released = 0
   if ARGV[a] ~= '' then released = permit_release(KEYS[k + 1], ARGV[a]) end
   if ARGV[a + 2] == '' then return {released} end
-  local circuit, policy = circuit_read(KEYS[k]), circuit_policy(ARGV[a + 1])
+  local circuit, policy = circuit_read(KEYS[k], NOW), circuit_policy(ARGV[a + 1])
   local generation = circuit.generation
   if circuit_record(circuit, policy, circuit_report(ARGV[a + 2]), NOW) then
     circuit_write(KEYS[k], circuit, policy, NOW)

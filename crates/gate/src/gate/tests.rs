@@ -21,7 +21,7 @@ const START_US: u64 = 1_700_000_000_000_000;
 enum Act {
     /// Calls at a time: those that have to wait for the first ones share a script.
     Enter { costs: Vec<u64> },
-    /// Orders the circuit by hand, of a target whose callers bring none; `None`: ends the order.
+    /// Orders the circuit by hand, also of a target whose callers bring none; `None`: ends the order.
     Order { force: Option<breaker::Force>, for_us: u64 },
     /// Ends one of the passes that are out.
     Exit { pick: usize, outcome: Outcome },
@@ -107,12 +107,10 @@ impl Side {
                 if costs.len() == 1 { seen.collect() } else { seen.map(Seen::whenever).collect() }
             }
             Act::Order { force, for_us } => {
-                // What an order does to a circuit's counts is compared in the breaker's own histories.
                 let breaker = self.gate.breaker();
-                match force.filter(|_| policy.circuit.is_none()) {
-                    Some(force) => breaker.force(target, force, Duration::from_micros(*for_us)).await.unwrap(),
-                    None if policy.circuit.is_none() => breaker.automatic(target).await.unwrap(),
-                    None => (),
+                match force {
+                    Some(force) => breaker.force(target, *force, Duration::from_micros(*for_us)).await.unwrap(),
+                    None => breaker.automatic(target).await.unwrap(),
                 }
                 Vec::new()
             }

@@ -134,6 +134,45 @@ async fn an_operator_opens_closes_and_lets_go() {
     .await;
 }
 
+/// Successes are counted in the process and sent with the next failure: of an order's calls none may be.
+#[tokio::test]
+async fn what_passed_by_order_counts_for_nothing_also_when_the_order_is_over() {
+    each_backend(async |backend, clock| {
+        let (breaker, target) = (breaker(&backend), key("a"));
+        breaker.force(&target, Force::Closed, Duration::from_secs(1)).await.unwrap();
+        let late = (pass(&breaker, &target).await, pass(&breaker, &target).await);
+        for _ in 0..2 {
+            pass(&breaker, &target).await.record(Outcome::Success).await;
+        }
+        clock.advance(Duration::from_secs(1));
+        late.0.record(Outcome::Success).await;
+        late.1.record(Outcome::Failure).await;
+        fail(&breaker, &target, 2).await;
+        let view = breaker.view(&target).await;
+        assert_eq!((view.state, view.counts.calls, view.counts.failures), (State::Closed, 2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_late_report_takes_no_successes_of_now_along_and_is_none_itself() {
+    each_backend(async |backend, _| {
+        let (breaker, target) = (breaker(&backend), key("a"));
+        let late = [pass(&breaker, &target).await, pass(&breaker, &target).await, pass(&breaker, &target).await];
+        breaker.automatic(&target).await.unwrap();
+        for _ in 0..10 {
+            pass(&breaker, &target).await.record(Outcome::Success).await;
+        }
+        for (late, outcome) in late.into_iter().zip([Outcome::Success, Outcome::Failure, Outcome::Success]) {
+            late.record(outcome).await;
+        }
+        fail(&breaker, &target, 1).await;
+        let counts = breaker.view(&target).await.counts;
+        assert_eq!((counts.calls, counts.failures), (11, 1));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn slow_calls_open_it_by_their_latency() {
     each_backend(async |backend, _| {
