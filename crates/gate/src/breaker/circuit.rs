@@ -45,13 +45,18 @@ impl Default for Phase {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Probe {
     holder: Holder,
+    since_us: u64,
     until_us: u64,
 }
 
 impl Probe {
-    /// A lease that ends later than a lease can was written by a clock since set back: it counts as ended.
-    fn is_live(&self, policy: &Policy, now_us: u64) -> bool {
-        now_us < self.until_us && self.until_us <= now_us + policy.probe_lease_us
+    fn new(policy: &Policy, holder: Holder, now_us: u64) -> Probe {
+        Probe { holder, since_us: now_us, until_us: now_us + policy.probe_lease_us }
+    }
+
+    /// A lease that begins later than now was written by a clock since set back: it counts as ended.
+    fn is_live(&self, now_us: u64) -> bool {
+        self.since_us <= now_us && now_us < self.until_us
     }
 }
 
@@ -175,7 +180,7 @@ impl Circuit {
             }
             Phase::Open { .. } => Check::Probe,
             Phase::HalfOpen { successes, probes } => {
-                let live = probes.iter().filter(|probe| probe.is_live(policy, now_us));
+                let live = probes.iter().filter(|probe| probe.is_live(now_us));
                 if count(live.clone()) + successes < policy.probes {
                     return Check::Probe;
                 }
@@ -206,8 +211,8 @@ impl Circuit {
             self.enter(Phase::HalfOpen { successes: 0, probes: Vec::new() }, now_us);
         }
         if let Phase::HalfOpen { probes, .. } = &mut self.phase {
-            probes.retain(|probe| probe.is_live(policy, now_us));
-            probes.push(Probe { holder, until_us: now_us + policy.probe_lease_us });
+            probes.retain(|probe| probe.is_live(now_us));
+            probes.push(Probe::new(policy, holder, now_us));
         }
         self.generation
     }
@@ -236,8 +241,7 @@ impl Circuit {
             }
             Phase::HalfOpen { successes, probes } => {
                 // A probe that outlived its lease gave its place away, so only its failure is still news.
-                let was_out =
-                    probes.iter().any(|probe| Some(probe.holder) == report.probe && probe.is_live(policy, now_us));
+                let was_out = probes.iter().any(|probe| Some(probe.holder) == report.probe && probe.is_live(now_us));
                 probes.retain(|probe| Some(probe.holder) != report.probe);
                 match report.outcome {
                     Outcome::Ignored => (),
@@ -348,7 +352,7 @@ impl Circuit {
             }
             Phase::HalfOpen { successes, probes } => {
                 snapshot.successes = *successes;
-                snapshot.probes = count(probes.iter().filter(|probe| probe.is_live(policy, now_us)));
+                snapshot.probes = count(probes.iter().filter(|probe| probe.is_live(now_us)));
             }
             Phase::Open { .. } | Phase::Forced { .. } => (),
         }

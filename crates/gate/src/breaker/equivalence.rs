@@ -16,7 +16,10 @@ use crate::{Holder, Key};
 
 #[derive(Clone, Debug)]
 enum Event {
-    Admit,
+    /// Callers may bring leases of different lengths.
+    Admit {
+        leases: u64,
+    },
     /// Reports one of the tickets still out, or the last one again.
     Record {
         pick: usize,
@@ -40,7 +43,7 @@ fn event() -> impl Strategy<Value = Event> {
     let record = (any::<usize>(), outcome, proptest::bool::weighted(0.3), 0u8..4, past)
         .prop_map(|(pick, outcome, slow, reporter, past)| Event::Record { pick, outcome, slow, reporter, past });
     let force = prop_oneof![Just(None), Just(Some((Force::Open, 50_000))), Just(Some((Force::Closed, 50_000))),];
-    prop_oneof![16 => Just(Event::Admit), 20 => record, 1 => force.prop_map(Event::Force), 4 => Just(Event::View)]
+    prop_oneof![16 => (1u64..4).prop_map(|leases| Event::Admit { leases }), 20 => record, 1 => force.prop_map(Event::Force), 4 => Just(Event::View)]
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
@@ -98,7 +101,11 @@ impl Both {
             now_us = now_us.saturating_add_signed(*step);
             self.rig.clock.set_us(now_us);
             let (redis, rules) = match event {
-                Event::Admit => self.admit(&target, policy, &mut circuit, &mut tickets, now_us),
+                Event::Admit { leases } => {
+                    let probe_lease_us = policy.probe_lease_us * leases;
+                    let policy = Policy { probe_lease_us, ..policy.clone() };
+                    self.admit(&target, &policy, &mut circuit, &mut tickets, now_us)
+                }
                 Event::Record { pick, outcome, slow, reporter, past } => {
                     // Mostly the latest, so that probes report while they live; some report twice.
                     let index = if pick % 4 > 0 { tickets.len() - 1 } else { pick % tickets.len() };

@@ -1,7 +1,8 @@
 -- The breaker's rules: circuit.rs and window.rs again, under the same names. Tests run both against each other.
 -- Stored   hash {phase, generation, since, trips, reason, failures, watched, window, reporters, until, successes,
 --          probes}; absent = closed, never tripped
---          window: "bucket:calls:failures:slow,…"  reporters, probes: "holder:time_us,…"
+--          window: "bucket:calls:failures:slow,…"  reporters: "holder:time_us,…"
+--          probes: "holder:until_us:since_us,…"
 -- A circuit here is a table; only circuit_read and circuit_write touch Redis, so a gate can check first and commit last.
 -- Phases   0 closed, 1 open, 2 half-open, 3 forced open, 4 forced closed
 -- Reasons  0 none, 1 consecutive failures, 2 failure rate, 3 slow rate, 4 probe failed, 5 forced
@@ -25,7 +26,9 @@ end
 
 local function circuit_leases(text)
   local leases = {}
-  for holder, time_us in string.gmatch(text, '(%x+):(%d+)') do leases[#leases + 1] = {holder, tonumber(time_us)} end
+  for holder, time_us, since_us in string.gmatch(text, '(%x+):(%d+):?(%d*)') do
+    leases[#leases + 1] = {holder, tonumber(time_us), tonumber(since_us) or 0}
+  end
   return leases
 end
 
@@ -64,7 +67,7 @@ local function circuit_write(key, circuit, policy, now)
   local window, reporters, probes = {}, {}, {}
   for i, b in ipairs(circuit.window) do window[i] = string.format('%.0f:%.0f:%.0f:%.0f', b[1], b[2], b[3], b[4]) end
   for i, r in ipairs(circuit.reporters) do reporters[i] = string.format('%s:%.0f', r[1], r[2]) end
-  for i, p in ipairs(circuit.probes) do probes[i] = string.format('%s:%.0f', p[1], p[2]) end
+  for i, p in ipairs(circuit.probes) do probes[i] = string.format('%s:%.0f:%.0f', p[1], p[2], p[3]) end
   redis.call('HSET', key, 'phase', int(circuit.phase), 'generation', int(circuit.generation), 'since', int(circuit.since),
     'trips', int(circuit.trips), 'reason', int(circuit.reason), 'failures', int(circuit.failures), 'watched',
     int(circuit.watched), 'window', table.concat(window, ','), 'reporters', table.concat(reporters, ','), 'until',
@@ -103,8 +106,8 @@ local function window_add(circuit, policy, now, age, calls, failures, slow)
   kept[#kept + 1] = {number, calls, failures, slow}
 end
 
-local function probe_is_live(probe, policy, now)
-  return now < probe[2] and probe[2] <= now + policy.probe_lease_us
+local function probe_is_live(probe, now)
+  return probe[3] <= now and now < probe[2]
 end
 
 -- How long an order by hand refuses every call, if there is one.
@@ -124,7 +127,7 @@ local function circuit_check(circuit, policy, now)
   elseif phase == 2 then
     local live, first = 0, nil
     for _, probe in ipairs(circuit.probes) do
-      if probe_is_live(probe, policy, now) then
+      if probe_is_live(probe, now) then
         live, first = live + 1, math.min(first or probe[2], probe[2])
       end
     end
@@ -141,9 +144,9 @@ local function circuit_take_probe(circuit, policy, holder, now)
   if circuit.phase == 1 then circuit_enter(circuit, 2, 0, now) end
   local kept = {}
   for _, probe in ipairs(circuit.probes) do
-    if probe_is_live(probe, policy, now) then kept[#kept + 1] = probe end
+    if probe_is_live(probe, now) then kept[#kept + 1] = probe end
   end
-  kept[#kept + 1] = {holder, now + policy.probe_lease_us}
+  kept[#kept + 1] = {holder, now + policy.probe_lease_us, now}
   circuit.probes = kept
   return circuit.generation
 end
@@ -206,7 +209,7 @@ end
 local function circuit_record_probe(circuit, policy, report, now)
   local was_out, kept = false, {}
   for _, probe in ipairs(circuit.probes) do
-    if probe[1] == report.probe then was_out = was_out or probe_is_live(probe, policy, now)
+    if probe[1] == report.probe then was_out = was_out or probe_is_live(probe, now)
     else kept[#kept + 1] = probe end
   end
   local dirty = #kept < #circuit.probes

@@ -244,6 +244,22 @@ fn a_probe_that_outlived_its_lease_proves_nothing_by_succeeding_but_reopens_it_b
 }
 
 #[test]
+fn a_caller_with_a_shorter_lease_does_not_take_the_place_of_a_probe_with_a_longer_one() {
+    let mut bench = Bench::new(Settings { probes: 1, probe_lease: Duration::from_secs(5), ..settings() });
+    let short = Policy::new(&Settings { probes: 1, ..settings() }).unwrap();
+    bench.fail(3);
+    bench.wait(100);
+    let probe = bench.admit().unwrap();
+    let long = std::mem::replace(&mut bench.policy, short);
+    assert!(bench.admit().is_err(), "one probe is out");
+    assert_eq!(bench.circuit.snapshot(&bench.policy, bench.now_us).probes, 1);
+    bench.wait(4_000);
+    assert!(bench.admit().is_err(), "and it still is");
+    bench.policy = long;
+    assert_eq!(bench.report(probe, Outcome::Success).state, State::Closed);
+}
+
+#[test]
 fn the_open_time_doubles_to_its_cap_and_starts_over_after_a_healthy_stretch() {
     let mut bench = Bench::new(settings());
     bench.fail(3);

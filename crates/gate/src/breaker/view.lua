@@ -7,7 +7,7 @@ local code, retry_after_us = circuit_check(circuit, policy, NOW)
 local calls, failed, slow, probes = 0, 0, 0, 0
 if circuit.phase == 0 then calls, failed, slow = window_total(circuit.window, policy, NOW) end
 for _, probe in ipairs(circuit.probes) do
-  if probe_is_live(probe, policy, NOW) then probes = probes + 1 end
+  if probe_is_live(probe, NOW) then probes = probes + 1 end
 end
 return {circuit.phase, circuit.reason, circuit.generation, circuit.trips, circuit.failures, calls, failed, slow,
   probes, circuit.successes, math.max(NOW - circuit.since, 0), code == 0 and retry_after_us or 0}
