@@ -217,6 +217,15 @@ impl Circuit {
         self.generation
     }
 
+    /// A probe whose call goes on keeps its place for another lease; one that lost it does not get it back.
+    pub(crate) fn renew_probe(&mut self, policy: &Policy, holder: Holder, now_us: u64) {
+        if let Phase::HalfOpen { probes, .. } = &mut self.phase
+            && let Some(probe) = probes.iter_mut().find(|probe| probe.holder == holder && probe.is_live(now_us))
+        {
+            *probe = Probe::new(policy, holder, now_us);
+        }
+    }
+
     /// A report from an older generation is stale and changes nothing.
     pub(crate) fn record(&mut self, policy: &Policy, report: &Report, now_us: u64) -> Recorded {
         self.end_order(now_us);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::circuit::{Check, Recorded};
 use super::pass::{Pass, Tickets};
 use super::{Admission, Answer, Breaker, Outcome, Policy, Ticket, announce, reject};
-use crate::Key;
+use crate::{Holder, Key};
 
 /// What this process's own circuit says before the fleet is asked.
 pub(crate) enum Own {
@@ -52,6 +52,11 @@ impl Breaker {
     /// The call does not go ahead after all.
     pub(crate) fn give_back_own(&self, target: &Key, own: Option<Ticket>) {
         self.record_locally(target, own, Outcome::Ignored, false);
+    }
+
+    /// A probe that this process gave goes on.
+    pub(crate) fn renew_probe_here(&self, target: &Key, holder: Holder) {
+        self.inner.local.renew_probe(target, &self.own_policy(), holder, self.inner.clock.now_us());
     }
 
     /// Without Redis, of a target that no circuit guards: an order by hand holds all the same.

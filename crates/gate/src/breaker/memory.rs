@@ -31,6 +31,13 @@ impl MemoryBreaker {
         })
     }
 
+    pub(crate) fn renew_probe(&self, target: &Key, policy: &Policy, holder: Holder, now_us: u64) {
+        self.circuits.update(target, now_us, |circuit| {
+            circuit.renew_probe(policy, holder, now_us);
+            ((), circuit.idle_from_us(policy, now_us))
+        });
+    }
+
     pub(crate) fn record(&self, target: &Key, policy: &Policy, report: &Report, now_us: u64) -> Recorded {
         self.circuits.update(target, now_us, |circuit| {
             let recorded = circuit.record(policy, report, now_us);

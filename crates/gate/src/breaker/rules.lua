@@ -151,6 +151,17 @@ local function circuit_take_probe(circuit, policy, holder, now)
   return circuit.generation
 end
 
+-- True if there is something to write.
+local function circuit_renew_probe(circuit, policy, holder, now)
+  for _, probe in ipairs(circuit.probes) do
+    if probe[1] == holder and probe_is_live(probe, now) then
+      probe[2], probe[3] = now + policy.probe_lease_us, now
+      return true
+    end
+  end
+  return false
+end
+
 local function circuit_open_time(policy, trips)
   return math.min(policy.open_us * 2 ^ math.min(math.max(trips - 1, 0), 32), policy.open_cap_us)
 end

@@ -3,7 +3,7 @@
 use super::Policy;
 use crate::breaker::{self, Check, Recorded, Ticket, parse_check, parse_recorded};
 use crate::limiter::{self, Ask, limiter_rules, push_args};
-use crate::redis::reply::integers;
+use crate::redis::reply::{integer, integers};
 use crate::redis::{Arg, Batch, Call, Redis, Script};
 use crate::semaphore;
 use crate::tasks::Tasks;
@@ -22,6 +22,12 @@ static EXIT: Script = Script::new(concat!(
     include_str!("../semaphore/rules.lua"),
     include_str!("exit.lua"),
     include_str!("../redis/batch.lua"),
+));
+static RENEW: Script = Script::new(concat!(
+    include_str!("../redis/now.lua"),
+    include_str!("../breaker/rules.lua"),
+    include_str!("../semaphore/rules.lua"),
+    include_str!("renew.lua"),
 ));
 
 #[derive(Clone)]
@@ -104,6 +110,21 @@ impl RedisGate {
             [released, recorded @ ..] => Ok((*released == 1, Some(parse_recorded(recorded)?))),
             [] => Err(Error::UnexpectedReply),
         }
+    }
+
+    /// Renews a permit and the probe that came with it. Is the permit still held?
+    pub(super) async fn renew(
+        &self,
+        target: &Key,
+        permit: Holder,
+        lease_us: u64,
+        circuit: String,
+        probe: Holder,
+    ) -> Result<bool, Error> {
+        let keys = [self.redis.name(breaker::KIND, target), self.redis.name(semaphore::KIND, target)];
+        let args = [permit.to_string(), lease_us.to_string(), circuit, probe.to_string()];
+        let reply = self.redis.run(&RENEW, &keys, args.map(String::into_bytes).to_vec()).await?;
+        Ok(integer(&reply)? == 1)
     }
 }
 

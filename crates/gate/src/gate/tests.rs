@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use super::{Entry, Gate, Outcome, Pass, Policy, Refused};
+use super::{Entry, Exit, Gate, Outcome, Pass, Policy, Refused, Token};
 use crate::redis::Config;
 use crate::rig::Rig;
 use crate::{Backend, Clock, Key, breaker, fallback, limiter, semaphore};
@@ -20,11 +20,23 @@ const START_US: u64 = 1_700_000_000_000_000;
 #[derive(Clone, Debug)]
 enum Act {
     /// Calls at a time: those that have to wait for the first ones share a script.
-    Enter { costs: Vec<u64> },
+    Enter {
+        costs: Vec<u64>,
+        on_paper: bool,
+    },
     /// Orders the circuit by hand, also of a target whose callers bring none; `None`: ends the order.
-    Order { force: Option<breaker::Force>, for_us: u64 },
-    /// Ends one of the passes that are out.
-    Exit { pick: usize, outcome: Outcome },
+    Order {
+        force: Option<breaker::Force>,
+        for_us: u64,
+    },
+    /// Ends one of the passes that are out; the paper of one that was ended may be shown again.
+    Exit {
+        pick: usize,
+        outcome: Outcome,
+    },
+    Renew {
+        pick: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = (u64, Act)> {
@@ -32,10 +44,11 @@ fn step() -> impl Strategy<Value = (u64, Act)> {
     let outcome = prop_oneof![3 => Just(Outcome::Success), 4 => Just(Outcome::Failure), 1 => Just(Outcome::Ignored)];
     let orders = proptest::sample::select(vec![Some(breaker::Force::Open), Some(breaker::Force::Closed), None]);
     let act = prop_oneof![
-        8 => (1..4_u64).prop_map(|cost| Act::Enter { costs: vec![cost] }),
-        2 => vec(1..4_u64, 3..9).prop_map(|costs| Act::Enter { costs }),
+        8 => (1..4_u64, any::<bool>()).prop_map(|(cost, on_paper)| Act::Enter { costs: vec![cost], on_paper }),
+        2 => vec(1..4_u64, 3..9).prop_map(|costs| Act::Enter { costs, on_paper: false }),
         1 => (orders, 1..200_000_u64).prop_map(|(force, for_us)| Act::Order { force, for_us }),
         8 => (any::<usize>(), outcome).prop_map(|(pick, outcome)| Act::Exit { pick, outcome }),
+        3 => any::<usize>().prop_map(|pick| Act::Renew { pick }),
     ];
     (pause_us, act)
 }
@@ -77,7 +90,12 @@ fn policy() -> impl Strategy<Value = Policy> {
 /// One side of the comparison: a gate and the passes that are out.
 struct Side {
     gate: Gate,
-    out: Vec<Pass>,
+    out: Vec<Out>,
+}
+
+enum Out {
+    Pass(Box<Pass>),
+    Paper(Token),
 }
 
 /// What both sides must agree on.
@@ -85,13 +103,15 @@ struct Side {
 enum Seen {
     Pass { is_probe: bool, remaining: Option<u64>, delay: Duration },
     Refused(Refused),
+    Exit(Exit),
+    Renewed(bool),
 }
 
 impl Seen {
     fn whenever(self) -> Seen {
         match self {
             Seen::Refused(refused) => Seen::Refused(Refused { retry_after: None, ..refused }),
-            pass @ Seen::Pass { .. } => pass,
+            other => other,
         }
     }
 }
@@ -99,10 +119,10 @@ impl Seen {
 impl Side {
     async fn apply(&mut self, target: &Key, policy: &Policy, act: &Act) -> Vec<Seen> {
         match act {
-            Act::Enter { costs } => {
+            Act::Enter { costs, on_paper } => {
                 let enter = |cost: &u64| self.gate.enter(target, policy, NonZeroU64::new(*cost).unwrap());
                 let entries = futures_util::future::join_all(costs.iter().map(enter)).await;
-                let seen = entries.into_iter().map(|entry| self.entered(entry));
+                let seen = entries.into_iter().map(|entry| self.entered(entry, *on_paper));
                 // Of several that ask at a time, one may be told what an earlier one heard.
                 if costs.len() == 1 { seen.collect() } else { seen.map(Seen::whenever).collect() }
             }
@@ -115,21 +135,34 @@ impl Side {
                 Vec::new()
             }
             Act::Exit { pick, outcome } => {
-                if !self.out.is_empty() {
-                    let pass = self.out.remove(pick % self.out.len());
+                if self.out.is_empty() {
+                    return Vec::new();
+                }
+                let index = pick % self.out.len();
+                if let Out::Paper(token) = self.out[index] {
+                    if pick % 4 > 0 {
+                        self.out.remove(index);
+                    }
+                    return vec![Seen::Exit(self.gate.exit(target, policy, &token, *outcome, Duration::ZERO).await)];
+                }
+                if let Out::Pass(pass) = self.out.remove(index) {
                     pass.exit(*outcome).await;
                 }
                 Vec::new()
             }
+            Act::Renew { pick } => match self.out.get(pick % self.out.len().max(1)) {
+                Some(Out::Paper(token)) => vec![Seen::Renewed(self.gate.renew(target, policy, token).await)],
+                Some(Out::Pass(_)) | None => Vec::new(),
+            },
         }
     }
 
-    fn entered(&mut self, entry: Entry) -> Seen {
+    fn entered(&mut self, entry: Entry, on_paper: bool) -> Seen {
         match entry {
             Entry::Pass(pass) => {
                 let remaining = pass.rate().map(|rate| rate.remaining);
                 let seen = Seen::Pass { is_probe: pass.is_probe(), remaining, delay: pass.delay() };
-                self.out.push(pass);
+                self.out.push(if on_paper { Out::Paper(pass.detach()) } else { Out::Pass(Box::new(pass)) });
                 seen
             }
             Entry::Refused(refused) => Seen::Refused(refused),

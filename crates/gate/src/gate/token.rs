@@ -126,14 +126,21 @@ impl Gate {
         if was_held { Exit::Counted } else { Exit::TooLate }
     }
 
-    /// Renews a detached pass's permit. False: the lease is lost, or the pass has no permit.
+    /// Renews a detached pass's permit, and its place among the probes if it is one. False: the lease is lost, or the pass
+    /// has no permit.
     pub async fn renew(&self, target: &Key, policy: &Policy, token: &Token) -> bool {
-        match (token.permit, policy.concurrency) {
-            (Some(holder), Some(permits)) => {
-                self.inner.semaphore.with_policy(permits).renew_holder(target, holder, token.is_shared).await
-            }
-            _ => false,
+        let (Some(permit), Some(permits)) = (token.permit, policy.concurrency) else { return false };
+        let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
+        let probe = breaker.zip(token.ticket.and_then(|ticket| ticket.probe));
+        if let (Some(shared), Some((breaker, probe)), true) = (&self.inner.shared, &probe, token.is_shared) {
+            let renewal = shared.renew(target, permit, permits.lease_us, breaker.policy_argument(), *probe);
+            return self.inner.fallback.attempt("gate_renew", renewal).await.unwrap_or(false);
         }
+        let renewed = self.inner.semaphore.with_policy(permits).renew_holder(target, permit, token.is_shared).await;
+        if let (true, Some((breaker, probe))) = (renewed, probe) {
+            breaker.renew_probe_here(target, probe);
+        }
+        renewed
     }
 
     /// Tells Redis what it must hear at the end of a pass, if anything.

@@ -197,6 +197,37 @@ async fn a_detached_pass_is_renewed_and_ended_by_its_token_alone() {
     .await;
 }
 
+/// A circuit whose calls take longer than a lease must find its way back all the same.
+#[tokio::test]
+async fn a_detached_probe_that_is_renewed_keeps_its_place_and_closes_the_circuit() {
+    each_backend(async |backend, clock| {
+        let gate = Gate::new(&backend);
+        let settings = breaker::Settings {
+            failures: 1,
+            probes: 1,
+            probe_lease: LEASE,
+            longest_call: LEASE,
+            refresh: Duration::ZERO,
+            ..breaker::Settings::default()
+        };
+        let policy = Policy::default().circuit(breaker::Policy::new(&settings).unwrap()).concurrency(permits(5));
+        let target = key("long-probe");
+        enter(&gate, &target, &policy).await.unwrap().exit(Outcome::Failure).await;
+        clock.advance(settings.open);
+        let probe = enter(&gate, &target, &policy).await.unwrap();
+        assert!(probe.is_probe());
+        let token = probe.detach();
+        for _ in 0..5 {
+            clock.advance(LEASE / 2);
+            assert!(gate.renew(&target, &policy, &token).await);
+            assert_eq!(refused_by(&gate, &target, &policy).await, By::Circuit, "one probe is out");
+        }
+        let exit = gate.exit(&target, &policy, &token, Outcome::Success, LEASE * 2).await;
+        assert_eq!((exit, gate.breaker().view(&target).await.state), (Exit::Counted, breaker::State::Closed));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_token_shown_again_and_again_reports_one_failure() {
     each_backend(async |backend, _| {
