@@ -102,6 +102,7 @@ pub(crate) enum Check {
         generation: u64,
         failures: u32,
         watched: bool,
+        by_order: bool,
     },
     /// Go ahead as a probe, if `take_probe` is called next.
     Probe,
@@ -174,6 +175,7 @@ impl Circuit {
                 generation: self.generation,
                 failures: closed.failures(),
                 watched: closed.is_watched(policy, now_us),
+                by_order: false,
             },
             Phase::Open { until_us } if self.since_us <= now_us && now_us < *until_us => {
                 Check::Reject { retry_after_us: until_us - now_us, reason: self.reason }
@@ -190,8 +192,9 @@ impl Circuit {
             Phase::Forced { .. } => match self.forced_open_us(now_us) {
                 Some(retry_after_us) => Check::Reject { retry_after_us, reason: self.reason },
                 None => {
-                    let generation = self.generation + u64::from(self.order_end_us(now_us).is_some());
-                    Check::Pass { generation, failures: 0, watched: false }
+                    let by_order = self.order_end_us(now_us).is_none();
+                    let generation = self.generation + u64::from(!by_order);
+                    Check::Pass { generation, failures: 0, watched: false, by_order }
                 }
             },
         }

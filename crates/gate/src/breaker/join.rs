@@ -44,9 +44,18 @@ impl Breaker {
         self.inner.ledger.heard(target, &self.fleet_policy(), check, self.inner.clock.now_us());
     }
 
+    /// Redis let a call pass that brought no circuit: an order to open that was heard of is lifted.
+    pub(crate) fn note_no_order(&self, target: &Key) {
+        let now_us = self.inner.clock.now_us();
+        if self.inner.ledger.ordered_open_for(target, now_us).is_some() {
+            self.inner.ledger.forget(target, &self.policy, now_us);
+        }
+    }
+
     /// The call goes ahead: a pass from the fleet's ticket and this process's own.
     pub(crate) fn pass_from(&self, target: &Key, shared: Option<Ticket>, own: Option<Ticket>, degraded: bool) -> Pass {
-        Pass::new(self.clone(), target.clone(), Tickets { shared, local: own }, self.inner.clock.now_us(), degraded)
+        let local = self.unless_ordered(target, own);
+        Pass::new(self.clone(), target.clone(), Tickets { shared, local }, self.inner.clock.now_us(), degraded)
     }
 
     /// The call does not go ahead after all.
@@ -61,8 +70,9 @@ impl Breaker {
 
     /// Without Redis, of a target that no circuit guards: an order by hand holds all the same.
     pub(crate) fn forced_open_here(&self, target: &Key) -> Option<Duration> {
-        let forced = self.inner.local.forced_open_us(target, self.inner.clock.now_us());
-        forced.map(Duration::from_micros)
+        let now_us = self.inner.clock.now_us();
+        let heard = self.inner.ledger.ordered_open_for(target, now_us);
+        heard.or_else(|| self.inner.local.forced_open_us(target, now_us)).map(Duration::from_micros)
     }
 
     /// Without Redis.

@@ -11,7 +11,7 @@
 //!
 //! A belief lasts `refresh` too: by so much a process may lag behind the fleet. Zero asks every time.
 
-use super::circuit::{Check, Outcome, Reason, Recorded, State};
+use super::circuit::{Check, Force, Outcome, Reason, Recorded, State};
 use super::policy::Policy;
 use super::window::{BUCKETS, Past};
 use crate::Key;
@@ -40,6 +40,7 @@ enum Belief {
         generation: u64,
         failures: u32,
         watched: bool,
+        by_order: bool,
     },
     Open {
         until_us: u64,
@@ -67,7 +68,9 @@ impl Ledger {
         }
         match belief {
             Belief::Nothing => None,
-            Belief::Closed { generation, failures, watched } => Some(Check::Pass { generation, failures, watched }),
+            Belief::Closed { generation, failures, watched, by_order } => {
+                Some(Check::Pass { generation, failures, watched, by_order })
+            }
             Belief::Open { until_us, reason } => {
                 let retry_after_us = until_us.checked_sub(now_us).filter(|left_us| *left_us > 0)?;
                 Some(Check::Reject { retry_after_us, reason })
@@ -83,9 +86,22 @@ impl Ledger {
         }
     }
 
+    /// The same, of an order by hand only.
+    pub(crate) fn ordered_open_for(&self, target: &Key, now_us: u64) -> Option<u64> {
+        let (left_us, reason) = self.open_for(target, now_us)?;
+        (reason == Some(Reason::Forced)).then_some(left_us)
+    }
+
+    /// Did Redis let the last call pass by order?
+    pub(crate) fn is_ordered_closed(&self, target: &Key) -> bool {
+        self.pages.read(target, |page| matches!(page.belief, Belief::Closed { by_order: true, .. })).unwrap_or(false)
+    }
+
     pub(crate) fn heard(&self, target: &Key, policy: &Policy, check: Check, now_us: u64) {
         let belief = match check {
-            Check::Pass { generation, failures, watched } => Belief::Closed { generation, failures, watched },
+            Check::Pass { generation, failures, watched, by_order } => {
+                Belief::Closed { generation, failures, watched, by_order }
+            }
             Check::Reject { retry_after_us, reason } => Belief::Open { until_us: now_us + retry_after_us, reason },
             Check::Probe => Belief::Nothing,
         };
@@ -95,7 +111,9 @@ impl Ledger {
     pub(crate) fn heard_recorded(&self, target: &Key, policy: &Policy, recorded: Recorded, now_us: u64) {
         let Recorded { state, generation, failures, watched, .. } = recorded;
         let belief = match state {
-            State::Closed | State::ForcedClosed => Belief::Closed { generation, failures, watched },
+            State::Closed | State::ForcedClosed => {
+                Belief::Closed { generation, failures, watched, by_order: state == State::ForcedClosed }
+            }
             // Until when is not in the reply; the next admission asks.
             State::Open | State::HalfOpen | State::ForcedOpen => Belief::Nothing,
         };
@@ -154,7 +172,17 @@ impl Ledger {
         })
     }
 
-    /// Forgets what was heard, not what was counted: an operator changed the circuit.
+    /// An operator changed the circuit, in Redis if there is an order: one to open is believed like any answer.
+    pub(crate) fn ordered(&self, target: &Key, policy: &Policy, taken: Option<(Force, u64)>, now_us: u64) {
+        match taken {
+            Some((Force::Open, retry_after_us)) => {
+                self.heard(target, policy, Check::Reject { retry_after_us, reason: Some(Reason::Forced) }, now_us);
+            }
+            Some((Force::Closed, _)) | None => self.forget(target, policy, now_us),
+        }
+    }
+
+    /// Forgets what was heard, not what was counted.
     pub(crate) fn forget(&self, target: &Key, policy: &Policy, now_us: u64) {
         self.believe(target, policy, Belief::Nothing, now_us);
     }

@@ -7,7 +7,8 @@
 //!
 //! # Without Redis
 //! Each process keeps a circuit of its own: a failing target is found by each process for itself, and each sends its own
-//! probes. A circuit that was open stays open to the end of its time. A report for a pass that Redis gave is dropped.
+//! probes. A circuit that was open, also by order, stays open to the end of its time in the processes that heard of it; an
+//! order to close ends with Redis. A report for a pass that Redis gave is dropped.
 
 mod circuit;
 mod closed;
@@ -153,7 +154,10 @@ impl Breaker {
             None => None,
         };
         match self.ask_the_fleet(shared, target).await {
-            Some(Answer::Pass(ticket)) => self.pass(target, Tickets { shared: Some(ticket), local: own }, false),
+            Some(Answer::Pass(ticket)) => {
+                let local = self.unless_ordered(target, own);
+                self.pass(target, Tickets { shared: Some(ticket), local }, false)
+            }
             Some(Answer::Reject { retry_after_us, reason }) => {
                 self.record_locally(target, own, Outcome::Ignored, false);
                 reject(retry_after_us, reason, false)
@@ -184,13 +188,16 @@ impl Breaker {
 
     async fn order(&self, target: &Key, force: Option<(Force, u64)>) -> Result<(), Error> {
         let now_us = self.inner.clock.now_us();
-        self.inner.local.force(target, &self.policy, force, now_us);
         if let Some(shared) = &self.inner.shared {
-            tokio::time::timeout(ORDER_DEADLINE, shared.force(target, &self.policy, force))
-                .await
-                .map_err(|_| Error::Deadline(ORDER_DEADLINE))??;
-            self.inner.ledger.forget(target, &self.policy, now_us);
+            let order = tokio::time::timeout(ORDER_DEADLINE, shared.force(target, &self.policy, force)).await;
+            let taken = order.map_err(|_| Error::Deadline(ORDER_DEADLINE)).flatten();
+            // Any replica may lift an order that Redis took: this process's own circuit must not go on with it.
+            self.inner.local.force(target, &self.policy, force.filter(|_| taken.is_err()), now_us);
+            self.inner.ledger.ordered(target, &self.policy, force.filter(|_| taken.is_ok()), now_us);
+            taken?;
             self.enrol(shared, target, true).await;
+        } else {
+            self.inner.local.force(target, &self.policy, force, now_us);
         }
         info!(%target, order = ?force.map(|(force, _)| force), "An operator changed a circuit.");
         Ok(())
@@ -200,6 +207,15 @@ impl Breaker {
     fn ask_own_circuit(&self, target: &Key) -> Option<Answer> {
         (self.policy.quorum > 1 || !self.is_shared())
             .then(|| self.inner.local.admit(target, &self.own_policy(), self.inner.clock.now_us()))
+    }
+
+    /// What the fleet lets pass by order says nothing about the target, to this process's own circuit neither.
+    fn unless_ordered(&self, target: &Key, own: Option<Ticket>) -> Option<Ticket> {
+        if own.is_some() && self.inner.ledger.is_ordered_closed(target) {
+            self.record_locally(target, own, Outcome::Ignored, false);
+            return None;
+        }
+        own
     }
 
     async fn ask_the_fleet(&self, shared: &RedisBreaker, target: &Key) -> Option<Answer> {

@@ -153,7 +153,8 @@ impl Report {
 pub(crate) fn parse_check(reply: &[u64]) -> Result<(Check, u64), Error> {
     match *reply {
         [1, generation, failures, watched] => {
-            Ok((Check::Pass { generation, failures: small(failures)?, watched: watched == 1 }, generation))
+            let (failures, watched, by_order) = (small(failures)?, watched == 1, watched == 2);
+            Ok((Check::Pass { generation, failures, watched, by_order }, generation))
         }
         [2, generation] => Ok((Check::Probe, generation)),
         [0, retry_after_us, reason] => Ok((Check::Reject { retry_after_us, reason: parse_reason(reason)? }, 0)),

@@ -115,7 +115,7 @@ local function circuit_forced_open(circuit, now)
   if circuit.phase == 3 then return circuit.until_us - now end
 end
 
--- 1, generation, failures, watched (0|1): pass | 2: pass as a probe, if taken next | 0, retry_after_us, reason: reject
+-- 1, generation, failures, watched (0|1, 2 by order): pass | 2: pass as a probe, if taken next | 0, retry_after_us, reason: reject
 local function circuit_check(circuit, policy, now)
   local phase = circuit.phase
   if phase == 0 then
@@ -136,7 +136,7 @@ local function circuit_check(circuit, policy, now)
   end
   local retry_after = circuit_forced_open(circuit, now)
   if retry_after then return 0, retry_after, circuit.reason end
-  return 1, circuit.generation, 0, 0
+  return 1, circuit.generation, 0, 2
 end
 
 -- Commits the probe that circuit_check offered; returns the generation it reports to.

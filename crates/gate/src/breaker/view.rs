@@ -102,7 +102,12 @@ impl Breaker {
         {
             return View::new(snapshot, false);
         }
-        let snapshot = self.inner.local.view(target, &self.own_policy(), self.inner.clock.now_us());
+        let now_us = self.inner.clock.now_us();
+        let mut snapshot = self.inner.local.view(target, &self.own_policy(), now_us);
+        if let Some((retry_after_us, reason)) = self.inner.ledger.open_for(target, now_us) {
+            let state = if reason == Some(Reason::Forced) { State::ForcedOpen } else { State::Open };
+            snapshot = Snapshot { state, reason, retry_after_us, ..snapshot };
+        }
         View::new(snapshot, self.inner.shared.is_some())
     }
 }

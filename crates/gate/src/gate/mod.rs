@@ -250,9 +250,7 @@ impl Gate {
                 refused(By::Rate, Some(Duration::from_micros(wait_us)), false)
             }
             Reply::Circuit(check) => {
-                if let Some(breaker) = breaker {
-                    breaker.note_check(target, check);
-                }
+                breaker.as_ref().unwrap_or(&self.inner.breaker).note_check(target, check);
                 let retry_after_us = match check {
                     Check::Reject { retry_after_us, .. } => retry_after_us,
                     Check::Pass { .. } | Check::Probe => 0,
@@ -264,6 +262,9 @@ impl Gate {
             }
             Reply::Pass { circuit, rate: report } => {
                 let mut parts = Parts::default();
+                if circuit.is_none() {
+                    self.inner.breaker.note_no_order(target);
+                }
                 if let Some(breaker) = breaker {
                     if let Some((check, _)) = circuit {
                         breaker.note_check(target, check);

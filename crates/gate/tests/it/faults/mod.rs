@@ -8,6 +8,7 @@ mod cluster;
 mod degraded;
 mod gone;
 mod line;
+mod orders;
 mod sentinel;
 mod stalled;
 
