@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::circuit::{Check, Recorded};
+use super::ledger::Ended;
 use super::pass::{Pass, Tickets};
+use super::window::Past;
 use super::{Admission, Answer, Breaker, Outcome, Policy, Ticket, announce, reject};
 use crate::{Holder, Key};
 
@@ -13,6 +15,14 @@ pub(crate) enum Own {
     /// It has no objection; its ticket, if it was asked at all.
     Ticket(Option<Ticket>),
     Refused(Admission),
+}
+
+/// A report that waits for Redis' word whether it counts.
+pub(crate) struct Draft {
+    ticket: Ticket,
+    ended: Ended,
+    past: Option<Vec<Past>>,
+    drafted_us: u64,
 }
 
 impl Breaker {
@@ -98,10 +108,41 @@ impl Breaker {
             Some(_) => Vec::new(),
             None => {
                 let now_us = self.inner.clock.now_us();
-                self.inner.ledger.note(target, &self.fleet_policy(), ticket.generation, outcome, slow, now_us)?
+                self.inner.ledger.note(target, &self.fleet_policy(), ticket.ended(outcome, slow), now_us)?
             }
         };
         Some(self.report(ticket, outcome, slow, past).to_argument())
+    }
+
+    /// Drafts the report of a call that counts only if the permit that came with it was still held.
+    pub(crate) fn draft(&self, target: &Key, ticket: Ticket, outcome: Outcome, latency: Duration) -> Draft {
+        let (ended, now_us) = (ticket.ended(outcome, self.policy.is_slow(latency)), self.inner.clock.now_us());
+        let past = match ticket.probe {
+            Some(_) => Some(Vec::new()),
+            None => self.inner.ledger.take(target, &self.fleet_policy(), ended, now_us),
+        };
+        Draft { ticket, ended, past, drafted_us: now_us }
+    }
+
+    /// What Redis must hear, if it must.
+    pub(crate) fn draft_argument(&self, draft: &Draft) -> Option<String> {
+        let Draft { ticket, ended, past, .. } = draft;
+        Some(self.report(*ticket, ended.outcome, ended.slow, past.clone()?).to_argument())
+    }
+
+    pub(crate) async fn draft_counts(&self, target: &Key, draft: Draft, recorded: Option<Recorded>) {
+        if draft.past.is_none() {
+            self.inner.ledger.count(target, &self.fleet_policy(), draft.ended, draft.drafted_us);
+        }
+        if let Some(recorded) = recorded {
+            self.note_recorded(target, recorded).await;
+        }
+    }
+
+    pub(crate) fn draft_counts_not(&self, target: &Key, draft: &Draft) {
+        if let Draft { ended, past: Some(past), drafted_us, .. } = draft {
+            self.inner.ledger.put_back(target, &self.fleet_policy(), *ended, past, *drafted_us);
+        }
     }
 
     /// Takes note of what a report changed in Redis.

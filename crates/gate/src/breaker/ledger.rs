@@ -48,10 +48,75 @@ enum Belief {
     },
 }
 
+/// A call on a closed circuit that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) generation: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) slow: bool,
+}
+
+impl Ended {
+    fn is_bad(self) -> bool {
+        self.outcome == Outcome::Failure || self.slow
+    }
+}
+
 impl Page {
     fn turn_to(&mut self, generation: u64) {
         self.generation = generation;
         self.unsent.clear();
+    }
+
+    /// Another process may have given the ticket, and know more.
+    fn meet(&mut self, generation: u64) {
+        if generation > self.generation {
+            self.turn_to(generation);
+            if let Belief::Closed { .. } = self.belief {
+                self.belief = Belief::Nothing;
+            }
+        }
+    }
+
+    fn take(&mut self, policy: &Policy, ended: Ended, now_us: u64) -> Option<Vec<Past>> {
+        if ended.generation != self.generation {
+            return ended.is_bad().then(Vec::new);
+        }
+        let (is_row, is_watched) = match self.belief {
+            Belief::Closed { failures, watched, .. } => (failures > 0, watched),
+            Belief::Nothing | Belief::Open { .. } => (false, false),
+        };
+        let is_due = is_watched && now_us.saturating_sub(self.sent_us) >= policy.refresh_us;
+        if !ended.is_bad() && !is_row && !is_due {
+            return None;
+        }
+        self.sent_us = now_us;
+        if let Belief::Closed { failures, .. } = &mut self.belief {
+            *failures = 0;
+        }
+        let current = self.forget_old(policy, now_us);
+        Some(self.unsent.drain(..).map(|(number, calls)| Past { age: current - number, calls }).collect())
+    }
+
+    fn count(&mut self, policy: &Policy, ended: Ended, now_us: u64) {
+        if ended.generation == self.generation {
+            let current = self.forget_old(policy, now_us);
+            self.add(current, 1);
+        }
+    }
+
+    /// Returns the present bucket's number.
+    fn forget_old(&mut self, policy: &Policy, now_us: u64) -> u64 {
+        let current = now_us / policy.bucket_us();
+        self.unsent.retain(|(number, _)| *number <= current && current - number < BUCKETS);
+        current
+    }
+
+    fn add(&mut self, number: u64, calls: u64) {
+        match self.unsent.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, counted)) => *counted += calls,
+            None => self.unsent.push((number, calls)),
+        }
     }
 }
 
@@ -120,55 +185,57 @@ impl Ledger {
         self.believe(target, policy, belief, now_us);
     }
 
-    /// Takes note of a call on a closed circuit of that generation. `Some` says that Redis must hear of it, with these past
-    /// successes.
-    pub(crate) fn note(
+    /// Takes note of a call. `Some` says that Redis must hear of it, with these past successes.
+    pub(crate) fn note(&self, target: &Key, policy: &Policy, ended: Ended, now_us: u64) -> Option<Vec<Past>> {
+        self.ended(target, policy, ended, now_us, |page| {
+            let past = page.take(policy, ended, now_us);
+            if past.is_none() {
+                page.count(policy, ended, now_us);
+            }
+            past
+        })
+    }
+
+    /// The first half of `note`, of a call that may turn out not to count: `put_back` then, `count` if it does and Redis need
+    /// not hear.
+    pub(crate) fn take(&self, target: &Key, policy: &Policy, ended: Ended, now_us: u64) -> Option<Vec<Past>> {
+        self.ended(target, policy, ended, now_us, |page| page.take(policy, ended, now_us))
+    }
+
+    pub(crate) fn count(&self, target: &Key, policy: &Policy, ended: Ended, now_us: u64) {
+        self.ended(target, policy, ended, now_us, |page| {
+            page.count(policy, ended, now_us);
+            None::<()>
+        });
+    }
+
+    /// Redis did not want the report; the next one takes its past successes along, and is due at once.
+    pub(crate) fn put_back(&self, target: &Key, policy: &Policy, ended: Ended, past: &[Past], taken_us: u64) {
+        self.ended(target, policy, ended, taken_us, |page| {
+            if ended.generation == page.generation {
+                page.sent_us = 0;
+                for Past { age, calls } in past {
+                    page.add((taken_us / policy.bucket_us()).saturating_sub(*age), *calls);
+                }
+            }
+            None::<()>
+        });
+    }
+
+    fn ended<T>(
         &self,
         target: &Key,
         policy: &Policy,
-        generation: u64,
-        outcome: Outcome,
-        slow: bool,
+        ended: Ended,
         now_us: u64,
-    ) -> Option<Vec<Past>> {
-        if outcome == Outcome::Ignored {
+        f: impl FnOnce(&mut Page) -> Option<T>,
+    ) -> Option<T> {
+        if ended.outcome == Outcome::Ignored {
             return None;
         }
-        let width_us = policy.bucket_us();
-        let current = now_us / width_us;
         self.pages.update(target, now_us, |page| {
-            let idle_from_us = now_us + policy.window_us + policy.refresh_us;
-            if generation < page.generation {
-                return ((outcome == Outcome::Failure || slow).then(Vec::new), idle_from_us);
-            }
-            if generation > page.generation {
-                // Another process gave the ticket, and knows more.
-                page.turn_to(generation);
-                if let Belief::Closed { .. } = page.belief {
-                    page.belief = Belief::Nothing;
-                }
-            }
-            let (is_row, is_watched) = match page.belief {
-                Belief::Closed { failures, watched, .. } => (failures > 0, watched),
-                Belief::Nothing | Belief::Open { .. } => (false, false),
-            };
-            let is_due = is_watched && now_us.saturating_sub(page.sent_us) >= policy.refresh_us;
-            page.unsent.retain(|(number, _)| *number <= current && current - number < BUCKETS);
-            let past = (outcome == Outcome::Failure || slow || is_row || is_due).then(|| {
-                page.sent_us = now_us;
-                if let Belief::Closed { failures, .. } = &mut page.belief {
-                    *failures = 0;
-                }
-                let past = |(number, calls): (u64, u64)| Past { age: current - number, calls };
-                page.unsent.drain(..).map(past).collect()
-            });
-            if past.is_none() {
-                match page.unsent.last_mut() {
-                    Some((number, calls)) if *number == current => *calls += 1,
-                    _ => page.unsent.push((current, 1)),
-                }
-            }
-            (past, idle_from_us)
+            page.meet(ended.generation);
+            (f(page), now_us + policy.window_us + policy.refresh_us)
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::circuit::{Check, Circuit, Outcome, Report};
-use super::ledger::Ledger;
+use super::ledger::{Ended, Ledger};
 use super::window::Counts;
 use super::{Policy, Settings};
 use crate::{Holder, Key};
@@ -56,7 +56,8 @@ impl Fleet {
 
     fn report(&mut self, process: usize, generation: u64, outcome: Outcome) {
         let (process, policy, target, now_us) = (&mut self.processes[process], &self.policy, &self.target, self.now_us);
-        if let Some(past) = process.ledger.note(target, policy, generation, outcome, false, now_us) {
+        let ended = Ended { generation, outcome, slow: false };
+        if let Some(past) = process.ledger.note(target, policy, ended, now_us) {
             process.sent += 1;
             let report = Report { generation, probe: None, outcome, slow: false, reporter: process.reporter, past };
             let recorded = self.circuit.record(policy, &report, now_us);

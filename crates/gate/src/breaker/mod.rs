@@ -35,7 +35,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::circuit::{Check, Recorded};
 pub use self::circuit::{Force, Outcome, Reason, State};
-pub(crate) use self::join::Own;
+pub(crate) use self::join::{Draft, Own};
 pub use self::pass::Pass;
 pub(crate) use self::pass::Tickets;
 pub use self::policy::{Policy, Settings};
@@ -44,7 +44,7 @@ pub use self::view::{Page, View};
 pub use self::window::Counts;
 
 use self::circuit::Report;
-use self::ledger::Ledger;
+use self::ledger::{Ended, Ledger};
 use self::memory::MemoryBreaker;
 use self::redis::RedisBreaker;
 use crate::backend::MOST_LOCAL_KEYS;
@@ -78,6 +78,12 @@ pub enum Admission {
 pub(crate) struct Ticket {
     pub(crate) generation: u64,
     pub(crate) probe: Option<Holder>,
+}
+
+impl Ticket {
+    fn ended(self, outcome: Outcome, slow: bool) -> Ended {
+        Ended { generation: self.generation, outcome, slow }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +257,7 @@ impl Breaker {
         let policy = self.fleet_policy();
         let past = match ticket.probe {
             Some(_) => Vec::new(),
-            None => match self.inner.ledger.note(target, &policy, ticket.generation, outcome, slow, now_us) {
+            None => match self.inner.ledger.note(target, &policy, ticket.ended(outcome, slow), now_us) {
                 Some(past) => past,
                 None => return,
             },

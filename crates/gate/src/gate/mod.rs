@@ -383,7 +383,7 @@ impl Drop for Unheard<'_> {
         {
             let (fallback, target) = (self.gate.inner.fallback.clone(), self.target.clone());
             self.gate.inner.tasks.spawn_draining(async move {
-                fallback.attempt("gate_exit", shared.exit(&target, Some(holder), None)).await;
+                fallback.attempt("gate_exit", shared.exit(&target, Some(holder), None, false)).await;
             });
         }
     }

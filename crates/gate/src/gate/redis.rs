@@ -95,16 +95,18 @@ impl RedisGate {
     }
 
     /// Frees the holder's permit, if there is one, and hands in the report, if there is one. Was the permit still held?
+    /// `must_hold`: if not, the report does not count.
     pub(super) async fn exit(
         &self,
         target: &Key,
         permit: Option<Holder>,
         report: Option<(String, String)>,
+        must_hold: bool,
     ) -> Result<(bool, Option<Recorded>), Error> {
         let keys = vec![self.redis.name(breaker::KIND, target), self.redis.name(semaphore::KIND, target)];
         let (policy, report) = report.unwrap_or_default();
         let holder = permit.map_or_else(String::new, |holder| holder.to_string());
-        let args = vec![Arg::Text(holder), Arg::Text(policy), Arg::Text(report)];
+        let args = vec![Arg::Text(holder), Arg::Text(policy), Arg::Text(report), Arg::Int(must_hold.into())];
         match &integers(&self.exit.call(Call { keys, args }).await?)?[..] {
             [released] => Ok((*released == 1, None)),
             [released, recorded @ ..] => Ok((*released == 1, Some(parse_recorded(recorded)?))),

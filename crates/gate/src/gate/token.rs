@@ -8,8 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::pass::Pass;
+use super::redis::RedisGate;
 use super::{Gate, Outcome, Policy};
-use crate::breaker::{Breaker, Ticket, Tickets};
+use crate::breaker::{Breaker, Draft, Ticket, Tickets};
 use crate::{Holder, Key};
 
 /// Written with `Display`, read with [`Token::parse`]. Opaque to callers.
@@ -83,8 +84,8 @@ impl Pass {
 }
 
 impl Gate {
-    /// Ends a detached pass: frees its permit and reports how the call went. A token may be shown again by mistake, so
-    /// the report counts only if the permit was still held.
+    /// Ends a detached pass: frees its permit and reports how the call went, in one round trip. A token may be shown again
+    /// by mistake, so the report counts only if the permit was still held.
     pub async fn exit(
         &self,
         target: &Key,
@@ -93,37 +94,60 @@ impl Gate {
         outcome: Outcome,
         latency: Duration,
     ) -> Exit {
-        if let Some(holder) = token.permit {
-            let exit = self.free(target, holder, token.is_shared).await;
-            if exit != Exit::Counted {
-                return exit;
-            }
-        }
+        let was_held_here = token.permit.is_some_and(|holder| self.inner.semaphore.release_here(target, holder));
         let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
-        let tickets = match token.is_shared {
-            true => Tickets { shared: token.ticket, local: None },
-            false => Tickets { shared: None, local: token.ticket },
-        };
-        let report = breaker.as_ref().and_then(|breaker| {
-            let report = breaker.report_argument(target, tickets, outcome, latency)?;
-            Some((breaker.policy_argument(), report))
-        });
-        self.tell(target, breaker, None, report).await;
-        Exit::Counted
-    }
-
-    async fn free(&self, target: &Key, holder: Holder, is_shared: bool) -> Exit {
-        let was_held_here = self.inner.semaphore.release_here(target, holder);
-        let was_held = match &self.inner.shared {
-            Some(shared) if is_shared => {
-                let freed = self.inner.fallback.attempt("gate_exit", shared.exit(target, Some(holder), None)).await;
-                let Some((was_held, _)) = freed else { return Exit::Unheard };
-                was_held
+        let reported = breaker.zip(token.ticket);
+        let exit = match &self.inner.shared {
+            Some(shared) if token.is_shared => {
+                let draft = reported.map(|(breaker, ticket)| {
+                    let draft = breaker.draft(target, ticket, outcome, latency);
+                    (breaker, draft)
+                });
+                self.exit_shared(shared, target, token.permit, draft).await
             }
-            _ => was_held_here,
+            _ if token.permit.is_some() && !was_held_here => Exit::TooLate,
+            _ => {
+                if let (false, Some((breaker, ticket))) = (token.is_shared, reported) {
+                    let tickets = Tickets { shared: None, local: Some(ticket) };
+                    breaker.report_argument(target, tickets, outcome, latency);
+                }
+                Exit::Counted
+            }
         };
         self.inner.semaphore.wake(target);
-        if was_held { Exit::Counted } else { Exit::TooLate }
+        exit
+    }
+
+    async fn exit_shared(
+        &self,
+        shared: &RedisGate,
+        target: &Key,
+        permit: Option<Holder>,
+        draft: Option<(Breaker, Draft)>,
+    ) -> Exit {
+        let report = draft.as_ref().and_then(|(breaker, draft)| {
+            let report = breaker.draft_argument(draft)?;
+            Some((breaker.policy_argument(), report))
+        });
+        let recorded = if permit.is_some() || report.is_some() {
+            let call = shared.exit(target, permit, report, true);
+            match self.inner.fallback.attempt("gate_exit", call).await {
+                None => return Exit::Unheard,
+                Some((false, _)) if permit.is_some() => {
+                    if let Some((breaker, draft)) = &draft {
+                        breaker.draft_counts_not(target, draft);
+                    }
+                    return Exit::TooLate;
+                }
+                Some((_, recorded)) => recorded,
+            }
+        } else {
+            None
+        };
+        if let Some((breaker, draft)) = draft {
+            breaker.draft_counts(target, draft, recorded).await;
+        }
+        Exit::Counted
     }
 
     /// Renews a detached pass's permit, and its place among the probes if it is one. False: the lease is lost, or the pass
@@ -154,7 +178,7 @@ impl Gate {
         if let Some(shared) = &self.inner.shared
             && (permit.is_some() || report.is_some())
         {
-            let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report)).await;
+            let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report, false)).await;
             if let (Some(breaker), Some((_, Some(recorded)))) = (&breaker, recorded) {
                 breaker.note_recorded(target, recorded).await;
             }

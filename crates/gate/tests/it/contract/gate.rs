@@ -243,6 +243,31 @@ async fn a_token_shown_again_and_again_reports_one_failure() {
     .await;
 }
 
+/// Successes wait in the process for the next report: one that does not count must neither add to them nor take them away.
+#[tokio::test]
+async fn a_token_shown_again_changes_no_count() {
+    each_backend(async |backend, _| {
+        let gate = Gate::new(&backend);
+        let settings = breaker::Settings { failures: 100, ..breaker::Settings::default() };
+        let circuit = breaker::Policy::new(&settings).unwrap();
+        let (target, policy) = (key("counted-once"), Policy::default().circuit(circuit).concurrency(permits(9)));
+        let detached = async || enter(&gate, &target, &policy).await.unwrap().detach();
+        let exit = async |token: &Token, outcome| gate.exit(&target, &policy, token, outcome, Duration::ZERO).await;
+        let [good, bad] = [detached().await, detached().await];
+        for _ in 0..2 {
+            for _ in 0..5 {
+                assert_eq!(exit(&detached().await, Outcome::Success).await, Exit::Counted);
+            }
+            exit(&good, Outcome::Success).await;
+            exit(&bad, Outcome::Failure).await;
+        }
+        assert_eq!(exit(&detached().await, Outcome::Failure).await, Exit::Counted);
+        let counts = gate.breaker().view(&target).await.counts;
+        assert_eq!((counts.calls, counts.failures), (5 + 5 + 1 + 1 + 1, 2));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_detached_pass_that_nobody_ends_is_over_with_its_lease() {
     each_backend(async |backend, clock| {

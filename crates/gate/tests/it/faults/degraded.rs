@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::eventually;
 
 use gate::breaker::{Admission, Breaker, Outcome, Policy as Circuits, Settings};
-use gate::gate::{Entry, Gate, Policy};
+use gate::gate::{Entry, Exit, Gate, Policy};
 use gate::once::{Claimed, Once, Policy as Claims};
 use gate::redis::Status;
 use gate::semaphore::{Acquired, Policy as Permits, Semaphore};
@@ -64,6 +64,24 @@ async fn without_redis_an_open_circuit_stays_open_and_reports_go_to_whoever_gave
     }
     let answer = breaker.admit(&fine).await;
     assert!(matches!(answer, Admission::Reject { degraded: true, .. }), "this process found out by itself: {answer:?}");
+    backend.shutdown().await;
+}
+
+/// The permit and the report go in one step: where the circuit cannot hear, nothing is freed and nothing is claimed.
+#[tokio::test]
+async fn a_pass_on_paper_ends_whole_or_not_at_all() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server).await;
+    let gate = Gate::new(&backend);
+    let policy = Policy::default().circuit(Circuits::default()).concurrency(Permits::new(1, LONG).unwrap());
+    let Entry::Pass(pass) = gate.enter(&key("a"), &policy, NonZeroU64::MIN).await else { panic!("nobody is here") };
+    let token = pass.detach();
+    let exit = async || gate.exit(&key("a"), &policy, &token, Outcome::Failure, Duration::ZERO).await;
+    server.cli(&["SET", "tg:v1:cb:{a}", "not a circuit"]);
+    assert_eq!((exit().await, gate.semaphore().held(&key("a")).await), (Exit::Unheard, 1));
+    server.cli(&["DEL", "tg:v1:cb:{a}"]);
+    assert_eq!((exit().await, gate.semaphore().held(&key("a")).await), (Exit::Counted, 0));
+    assert_eq!(gate.breaker().view(&key("a")).await.failures, 1);
     backend.shutdown().await;
 }
 
