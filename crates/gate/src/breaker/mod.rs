@@ -48,7 +48,6 @@ use self::ledger::{Ended, Ledger};
 use self::memory::MemoryBreaker;
 use self::redis::RedisBreaker;
 use crate::backend::MOST_LOCAL_KEYS;
-use crate::clock::micros;
 use crate::fallback::Fallback;
 use crate::metrics::CIRCUIT_CHANGES;
 use crate::tasks::Tasks;
@@ -179,9 +178,9 @@ impl Breaker {
     /// Orders the circuit of a target open or closed, in the whole fleet, for a time that ends by itself.
     ///
     /// # Errors
-    /// Redis did not take the order; this process obeys it all the same.
+    /// It would last longer than 30 days. Or Redis did not take the order; this process obeys it all the same.
     pub async fn force(&self, target: &Key, force: Force, lasting: Duration) -> Result<(), Error> {
-        self.order(target, Some((force, micros(lasting)))).await
+        self.order(target, Some((force, policy::micros(lasting, "lasting")?))).await
     }
 
     /// Ends an order, and forgets everything else about the target: closed, and decided by its calls again.

@@ -215,7 +215,7 @@ fn timed(value: Duration, field: &'static str) -> Result<u64, Error> {
     micros(value, field)
 }
 
-fn micros(value: Duration, field: &'static str) -> Result<u64, Error> {
+pub(super) fn micros(value: Duration, field: &'static str) -> Result<u64, Error> {
     if value > MAX_TIME {
         return Err(Error::Policy { field, problem: "must be at most 30 days" });
     }

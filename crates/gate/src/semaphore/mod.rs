@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::permit::Permit;
 pub use self::policy::Policy;
@@ -146,7 +146,7 @@ impl Semaphore {
 
     /// Waits for a permit, at most this long. Dropping the future is safe.
     pub async fn acquire(&self, key: &Key, within: Duration) -> Acquired {
-        let deadline = Instant::now() + within;
+        let began = Instant::now();
         let queue = match self.inner.queues.find(key) {
             Some(queue) => queue,
             None => match self.try_acquire(key).await {
@@ -171,7 +171,7 @@ impl Semaphore {
             }
         };
         // Whether in time or not, the last answer stands.
-        timeout_at(deadline, waiting).await.ok();
+        timeout(within.saturating_sub(began.elapsed()), waiting).await.ok();
         last
     }
 

@@ -134,6 +134,21 @@ async fn an_operator_opens_closes_and_lets_go() {
     .await;
 }
 
+#[tokio::test]
+async fn an_order_for_longer_than_a_month_is_refused() {
+    each_backend(async |backend, _| {
+        let (breaker, target) = (breaker(&backend), key("a"));
+        for lasting in [Duration::MAX, Duration::from_hours(24 * 30) + Duration::from_micros(1)] {
+            let error = breaker.force(&target, Force::Open, lasting).await.unwrap_err();
+            assert_eq!(error.to_string(), "lasting must be at most 30 days");
+        }
+        pass(&breaker, &target).await.record(Outcome::Success).await;
+        breaker.force(&target, Force::Open, Duration::from_hours(24 * 30)).await.unwrap();
+        refused(&breaker, &target).await;
+    })
+    .await;
+}
+
 /// Successes are counted in the process and sent with the next failure: of an order's calls none may be.
 #[tokio::test]
 async fn what_passed_by_order_counts_for_nothing_also_when_the_order_is_over() {

@@ -100,7 +100,9 @@ async fn waiting_ends_with_a_permit_when_one_is_released_or_without_at_the_deadl
         let in_vain = semaphore.acquire(&key, Duration::from_millis(60)).await;
         assert!(matches!(in_vain, Acquired::Full { .. }), "{in_vain:?}");
         let (waited, released) = tokio::join!(semaphore.acquire(&key, SHORT), held.release());
-        assert!(released && matches!(waited, Acquired::Permit(_)), "{waited:?}");
+        let Acquired::Permit(held) = waited else { panic!("{waited:?}") };
+        let (waited, released_again) = tokio::join!(semaphore.acquire(&key, Duration::MAX), held.release());
+        assert!(released && released_again && matches!(waited, Acquired::Permit(_)), "{waited:?}");
     })
     .await;
 }
