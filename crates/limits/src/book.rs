@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     file::{self, Files, Texts},
     metrics::RULES_REFUSED,
-    rule::{Rule, RuleSet, Source},
+    rule::{Pattern, Rule, RuleSet, Source, tried_with},
     store::{RuleRow, Store},
 };
 
@@ -118,6 +118,13 @@ impl Keeper {
     /// How many rules a tenant has of its own.
     pub(crate) fn count(&self, tenant: &str) -> usize {
         self.inner.parts.lock().own.get(tenant).map_or(0, BTreeMap::len)
+    }
+
+    /// How many patterns may have to be tried on one key if this tenant had such a rule.
+    pub(crate) fn tried_with(&self, tenant: &str, id: &str, new: &Pattern) -> usize {
+        let parts = self.inner.parts.lock();
+        let others = parts.own.get(tenant).into_iter().flatten().filter(|(other, _)| ***other != *id);
+        tried_with(new, others.map(|(_, rule)| &rule.pattern))
     }
 
     fn follow(&self, tasks: &Tasks) {

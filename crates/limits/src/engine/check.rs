@@ -12,6 +12,9 @@ use crate::{
     seen::{Meters, Outcome},
 };
 
+/// Keys whose rules are found without letting others have their turn.
+const AT_A_STRETCH: usize = 32;
+
 /// One question: this key, this cost. The rule says what a call costs that does not.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -70,7 +73,7 @@ impl Engine {
     /// Many keys, each for itself; the answers are in the order of the questions. A wrong question is an error with its
     /// place, and then nothing is counted.
     pub async fn check_each(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<Answer>, Wrong> {
-        let all = self.priced_all(tenant, asks)?;
+        let all = self.priced_all(tenant, asks).await?;
         let each = all.into_iter().zip(asks).map(async |((found, cost), ask)| {
             let decision = self.inner.limiter.check(&found.key, &found.policy, cost).await;
             self.answer(tenant, ask.key, found, decision)
@@ -84,7 +87,7 @@ impl Engine {
         if asks.len() > MOST_TOGETHER {
             return Err(Error::TooManyTogether { count: asks.len() }.into());
         }
-        let all = self.priced_all(tenant, asks)?;
+        let all = self.priced_all(tenant, asks).await?;
         for (index, (one, _)) in all.iter().enumerate() {
             if all[..index].iter().any(|(other, _)| other.key == one.key) {
                 let error = Error::SameKeyTwice { key: asks[index].key.to_owned() };
@@ -113,11 +116,16 @@ impl Engine {
         Ok(answers)
     }
 
-    fn priced_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<(Found, NonZeroU64)>, Wrong> {
-        let priced = |(index, ask): (usize, &Ask<'_>)| {
-            self.priced(tenant, *ask).map_err(|error| Wrong { index: Some(index), error })
-        };
-        asks.iter().enumerate().map(priced).collect()
+    async fn priced_all(&self, tenant: &str, asks: &[Ask<'_>]) -> Result<Vec<(Found, NonZeroU64)>, Wrong> {
+        let mut priced = Vec::with_capacity(asks.len());
+        for (index, ask) in asks.iter().enumerate() {
+            // A tenant's patterns may make this slow: others get their turn, and the deadline its chance.
+            if index % AT_A_STRETCH == AT_A_STRETCH - 1 {
+                tokio::task::yield_now().await;
+            }
+            priced.push(self.priced(tenant, *ask).map_err(|error| Wrong { index: Some(index), error })?);
+        }
+        Ok(priced)
     }
 
     /// Forgets everything counted about a key; answers whether the whole fleet did.

@@ -203,3 +203,14 @@ async fn a_descriptor_of_any_length_has_a_short_name_in_metrics() {
     assert_eq!(short, "edge.a_short");
     assert!(long.starts_with("edge.a_ä") && long.ends_with('…') && long.len() <= MOST_KEY_BYTES, "{}", long.len());
 }
+
+/// Finding the rules of a thousand keys among hostile patterns takes long: a worker must not be lost to one batch.
+#[tokio::test]
+async fn a_large_batch_lets_others_have_their_turn() {
+    let engine = engine();
+    engine.replace(Book { file: rules(Source::File, &[("*", 1_000)]), ..Book::default() });
+    let asks = [ask("a"); 100];
+    let mut batch = std::pin::pin!(engine.check_each("t", &asks));
+    assert!(futures_util::poll!(&mut batch).is_pending());
+    assert_eq!(batch.await.unwrap().len(), 100);
+}

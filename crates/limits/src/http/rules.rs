@@ -19,12 +19,15 @@ use super::precondition::{self, Precondition};
 use crate::{
     Limits,
     error::Error,
-    rule::{Algorithm, Source, Written},
+    rule::{Algorithm, Pattern, Source, Written},
     store::RuleRow,
 };
 
 /// Rules that one tenant may have of its own.
 const MOST_RULES: usize = 10_000;
+/// Patterns that may have to be tried on one key, beside those that are a beginning and a star. Writers at the same moment
+/// may go beyond it by as many.
+const MOST_TRIED: usize = 200;
 
 /// A rule as it is kept.
 #[derive(Serialize, ToSchema)]
@@ -64,8 +67,9 @@ pub(super) async fn create(
         Some(id) => id::check(&id).map_err(|problem| Problem::invalid("id", problem))?.to_owned(),
         None => id::new("rul"),
     };
-    check(&mut written)?;
+    let pattern = check(&mut written)?;
     check_room(&limits, &caller)?;
+    check_tried(&limits, &caller, &id, &pattern)?;
     let row = limits.store().create_rule(&caller.tenant, &id, &written).await?.ok_or_else(|| {
         Problem::conflict("rule_exists", format!("there is a rule {id:?}: choose another id, or PUT it")).field("id")
     })?;
@@ -122,7 +126,8 @@ pub(super) async fn put(
     if written.id.take().is_some_and(|own| own != id) {
         return Err(Problem::invalid("id", format!("the path says {id:?}: leave the id out, or say the same")));
     }
-    check(&mut written)?;
+    let pattern = check(&mut written)?;
+    check_tried(&limits, &caller, &id, &pattern)?;
     let (tenant, precondition) = (&*caller.tenant, Precondition::read(&headers)?);
     let seen = match precondition.is_some() {
         true => limits.store().rule(tenant, &id).await?.map(|row| row.version),
@@ -175,11 +180,23 @@ pub(super) async fn delete(
 }
 
 /// Checks it, and says what it leaves unsaid.
-fn check(written: &mut Written) -> Result<(), Problem> {
-    written.check("".into(), Source::Api).map_err(Error::from)?;
+fn check(written: &mut Written) -> Result<Pattern, Problem> {
+    let rule = written.check("".into(), Source::Api).map_err(Error::from)?;
     let counts_by = if written.calendar.is_some() { Algorithm::FixedWindow } else { Algorithm::default() };
     written.algorithm.get_or_insert(counts_by);
-    Ok(())
+    Ok(rule.pattern)
+}
+
+fn check_tried(limits: &Limits, caller: &Caller, id: &str, pattern: &Pattern) -> Result<(), Problem> {
+    let tried = limits.keeper().tried_with(&caller.tenant, id, pattern);
+    if tried <= MOST_TRIED {
+        return Ok(());
+    }
+    let detail = format!(
+        "one key may have to be compared with {tried} patterns, and {MOST_TRIED} is the most: \
+        write more before the first star, or leave out what follows it"
+    );
+    Err(Problem::conflict("too_many_patterns", detail).field("key"))
 }
 
 fn check_room(limits: &Limits, caller: &Caller) -> Result<(), Problem> {

@@ -20,6 +20,7 @@ use gate::limiter::Policy;
 
 use crate::seen::Meters;
 
+pub(crate) use self::set::tried_with;
 pub use self::{
     calendar::{Calendar, Every},
     pattern::Pattern,

@@ -26,31 +26,28 @@ impl Pattern {
         &self.text[..self.literal]
     }
 
+    /// Must a key that begins so be searched for more? If not, one look at the beginning is all it takes.
+    pub fn is_searched(&self) -> bool {
+        self.text[self.literal..].bytes().any(|byte| byte != b'*')
+    }
+
     pub fn matches(&self, key: &str) -> bool {
-        match key.as_bytes().strip_prefix(self.prefix().as_bytes()) {
-            Some(rest) => fits(&self.text.as_bytes()[self.literal..], rest),
+        match key.strip_prefix(self.prefix()) {
+            Some(rest) => fits(&self.text[self.literal..], rest),
             None => false,
         }
     }
 }
 
-/// Linear in practice and never worse than pattern times text: a star takes as little as it can, and only the last one
-/// ever takes more.
-fn fits(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            p += 1;
-            retry = Some((p, t));
-        } else if pattern.get(p) == Some(&text[t]) {
-            (p, t) = (p + 1, t + 1);
-        } else if let Some((after_star, taken)) = retry {
-            (p, t) = (after_star, taken + 1);
-            retry = Some((after_star, taken + 1));
-        } else {
-            return false;
+/// Linear: the end is where it must be, and each piece between two stars is best found as early as it can be.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((pieces, end)) = pattern.rsplit_once('*') else { return pattern == text };
+    let Some(mut rest) = text.strip_suffix(end) else { return false };
+    for piece in pieces.split('*') {
+        match rest.split_once(piece) {
+            Some((_, after)) => rest = after,
+            None => return false,
         }
     }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    true
 }

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::Rule;
+use super::{Pattern, Rule};
 
 #[derive(Debug, Default)]
 pub struct RuleSet {
@@ -55,4 +55,22 @@ impl RuleSet {
         let candidates = beginnings.filter_map(|beginning| self.patterns.get(beginning)).flatten();
         candidates.filter(|rule| rule.pattern.matches(key))
     }
+}
+
+/// How many patterns may have to be tried on one key that `new` is tried on: those whose beginnings begin with each other.
+pub(crate) fn tried_with<'a>(new: &'a Pattern, others: impl Iterator<Item = &'a Pattern>) -> usize {
+    let own = new.prefix();
+    let near = |other: &&str| other.starts_with(own) || own.starts_with(other);
+    let others = others.filter(|other| other.is_searched()).map(Pattern::prefix).filter(near);
+    let mut beginnings: Vec<&str> = others.chain(new.is_searched().then_some(own)).collect();
+    beginnings.sort_unstable();
+    let (mut before, mut most) = (Vec::new(), 0);
+    for beginning in beginnings {
+        while before.last().is_some_and(|shorter| !beginning.starts_with(shorter)) {
+            before.pop();
+        }
+        before.push(beginning);
+        most = most.max(before.len());
+    }
+    most
 }

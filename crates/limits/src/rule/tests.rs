@@ -128,3 +128,23 @@ proptest! {
         prop_assert_eq!(Pattern::new(&pattern).matches(&key), plain(pattern.as_bytes(), key.as_bytes()));
     }
 }
+
+#[test]
+fn a_pattern_that_nearly_fits_everywhere_is_not_slow() {
+    let pattern = Pattern::new(&format!("*{}b*", "a".repeat(300_000)));
+    assert!(!pattern.matches(&"a".repeat(600_000)), "which would take minutes if each place were tried");
+}
+
+#[test]
+fn patterns_are_tried_together_where_their_beginnings_begin_with_each_other() {
+    let tried = |new: &str, others: &[&str]| {
+        let others: Vec<Pattern> = others.iter().map(|text| Pattern::new(text)).collect();
+        tried_with(&Pattern::new(new), others.iter())
+    };
+    let others = ["*:read", "user:*:read", "user:*:write", "user:7:*:read", "user:8:*:read", "team:*:read"];
+    assert_eq!(tried("user:9:*:read", &others), 4, "those of all users, its own, and that of everybody");
+    assert_eq!(tried("user:*:list", &others), 5, "and those of one user");
+    assert_eq!(tried("*:write", &others), 5);
+    assert_eq!(tried("other:*:a*", &others), 2);
+    assert_eq!(tried("user:9:*", &["user:*", "user:9:*", "user:9:a"]), 0, "nothing is searched for");
+}

@@ -96,6 +96,27 @@ fn a_rule_holds_at_once_and_until_it_is_deleted(backend: &Backend) {
     call(addr, "/v1/limits/check", json!({"key": "user:1"})).expect_problem(404, "no_rule");
 }
 
+/// Each pattern that looks for something behind its star is tried on every key that begins so.
+#[test]
+fn so_many_patterns_may_have_to_be_tried_on_one_key() {
+    let tidegate = Setup::serve().start();
+    let addr = tidegate.addr();
+    let make = |key: &str| call(addr, "/v1/limits/rules", json!({"key": key, "limit": 1, "window": "1s"}));
+    for number in 0..200 {
+        make(&format!("user:*:{number}")).expect(201);
+    }
+    let refused = make("user:*:more").expect_problem(409, "too_many_patterns");
+    assert_eq!(refused["field"], "key", "{refused}");
+    let last = make("user:7*").expect(201);
+    make("team:*:0").expect(201);
+    let put = |key: &str| {
+        let path = format!("/v1/limits/rules/{}", last["id"].as_str().unwrap());
+        Call::new("PUT", &path).json(json!({"key": key, "limit": 1, "window": "1s"})).to(addr)
+    };
+    put("user:7*").expect(200);
+    put("user:7*:more").expect_problem(409, "too_many_patterns");
+}
+
 #[test]
 fn a_wrong_rule_is_told_its_field() {
     let tidegate = Setup::serve().start();
