@@ -3,7 +3,7 @@
 //! Other replicas' changes are seen within [`REFRESH`], our own at once. What cannot be read leaves the old rules in force.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -13,6 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 use platform::{db, shutdown::Tasks};
+use time::OffsetDateTime;
 
 use crate::{
     config::Config,
@@ -54,8 +55,8 @@ struct Followed<T> {
 /// What books are made from.
 #[derive(Default)]
 struct Parts {
-    /// By tenant and id; ids sort by age.
-    own: HashMap<Arc<str>, BTreeMap<Box<str>, Arc<Rule>>>,
+    /// By tenant and id, each with when it was made.
+    own: HashMap<Arc<str>, HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>>,
     sets: HashMap<Arc<str>, Arc<RuleSet>>,
     file: Arc<RuleSet>,
     envoy: Arc<Domains>,
@@ -117,14 +118,14 @@ impl Keeper {
 
     /// How many rules a tenant has of its own.
     pub(crate) fn count(&self, tenant: &str) -> usize {
-        self.inner.parts.lock().own.get(tenant).map_or(0, BTreeMap::len)
+        self.inner.parts.lock().own.get(tenant).map_or(0, HashMap::len)
     }
 
     /// How many patterns may have to be tried on one key if this tenant had such a rule.
     pub(crate) fn tried_with(&self, tenant: &str, id: &str, new: &Pattern) -> usize {
         let parts = self.inner.parts.lock();
         let others = parts.own.get(tenant).into_iter().flatten().filter(|(other, _)| ***other != *id);
-        tried_with(new, others.map(|(_, rule)| &rule.pattern))
+        tried_with(new, others.map(|(_, (_, rule))| &rule.pattern))
     }
 
     fn follow(&self, tasks: &Tasks) {
@@ -204,7 +205,7 @@ impl Parts {
             let tenant: Arc<str> = row.tenant.as_str().into();
             let own = self.own.entry(Arc::clone(&tenant)).or_default();
             match row.compile() {
-                Some(rule) => drop(own.insert(row.id.into(), rule)),
+                Some(rule) => drop(own.insert(row.id.into(), (row.created_at, rule))),
                 None => drop(own.remove(row.id.as_str())),
             }
             if !touched.contains(&tenant) {
@@ -213,7 +214,7 @@ impl Parts {
         }
         for tenant in touched {
             match self.own.get(&tenant).filter(|own| !own.is_empty()) {
-                Some(own) => drop(self.sets.insert(tenant, Arc::new(RuleSet::new(own.values().cloned())))),
+                Some(own) => drop(self.sets.insert(tenant, Arc::new(in_order(own)))),
                 None => {
                     self.own.remove(&tenant);
                     self.sets.remove(&tenant);
@@ -221,6 +222,13 @@ impl Parts {
             }
         }
     }
+}
+
+/// The one made first comes first; of the same moment, the one whose id does.
+fn in_order(own: &HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>) -> RuleSet {
+    let mut rules: Vec<_> = own.iter().map(|(id, (made_at, rule))| (made_at, id, rule)).collect();
+    rules.sort_unstable_by_key(|(made_at, id, _)| (*made_at, *id));
+    RuleSet::new(rules.into_iter().map(|(_, _, rule)| Arc::clone(rule)))
 }
 
 impl RuleRow {

@@ -170,8 +170,10 @@ fn silent(rule: &Rule, winner: &Rule) -> Silent {
         "an exact key comes before patterns".to_owned()
     } else if winner.pattern.prefix().len() > rule.pattern.prefix().len() {
         format!("a longer beginning comes first: {:?} before {:?}", winner.pattern.prefix(), rule.pattern.prefix())
+    } else if rule.source == Source::Api {
+        "another with the same beginning was made first".to_owned()
     } else {
-        "another with the same beginning was written first".to_owned()
+        "another with the same beginning stands before it in the file".to_owned()
     };
     Silent { named: named(rule), why_not }
 }

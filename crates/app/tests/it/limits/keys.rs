@@ -1,9 +1,10 @@
 //! Who was limited, and by which rule.
 
 use serde_json::json;
+use testkit::wait_until;
 
 use super::{call, check, with_rules};
-use crate::support::{Call, Setup};
+use crate::support::{Backend, Call, SOON, Setup, each_backend};
 
 const RULES: &str = r#"
 [[rule]]
@@ -71,6 +72,33 @@ fn an_explanation_names_the_rule_that_speaks_and_why_the_others_do_not() {
     call(addr, "/v1/limits/explain", json!({"key": ""})).expect_problem(422, "invalid_field");
 }
 
+each_backend! { of_two_rules_that_say_as_much_the_one_made_first_speaks }
+
+fn of_two_rules_that_say_as_much_the_one_made_first_speaks(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let addr = tidegate.addr();
+    let rule = |id: &str, key: &str| json!({"id": id, "key": key, "limit": 5, "window": "1m"});
+    let first = call(addr, "/v1/limits/rules", rule("z-first", "user:*:read")).expect(201);
+    wait_until(SOON, "the next rule to be made later", || {
+        let second = call(addr, "/v1/limits/rules", rule("a-second", "user:*")).expect(201);
+        let is_later = second["created_at"] != first["created_at"];
+        if !is_later {
+            Call::new("DELETE", "/v1/limits/rules/a-second").to(addr).expect(204);
+        }
+        is_later
+    });
+    let explained = || call(addr, "/v1/limits/explain", json!({"key": "user:7:read"})).expect(200);
+    let winner = explained();
+    assert_eq!(winner["rule"]["id"], "z-first", "{winner}");
+    assert_eq!(winner["others"][0]["why_not"], "another with the same beginning was made first", "{winner}");
+    let changed = json!({"key": "user:*:read", "limit": 9, "window": "1m"});
+    Call::new("PUT", "/v1/limits/rules/z-first").json(changed).to(addr).expect(200);
+    assert_eq!(explained()["rule"]["id"], "z-first", "a change makes no new rule");
+    let tidegate = tidegate.stop().succeeded().again().start();
+    let explained = call(tidegate.addr(), "/v1/limits/explain", json!({"key": "user:7:read"})).expect(200);
+    assert_eq!(explained["rule"]["id"], "z-first", "{explained}");
+}
+
 #[test]
 fn without_a_rule_an_explanation_says_so() {
     let tidegate = Setup::serve().start();
@@ -86,5 +114,5 @@ fn a_sample_of_the_decisions_is_in_the_log() {
         .env("TIDEGATE__LIMITS__LOG_SAMPLE", "1.0")
         .start();
     check(tidegate.addr(), "user:logged");
-    testkit::wait_until(crate::support::SOON, "the log to say it", || tidegate.output().contains("user:logged"));
+    wait_until(SOON, "the log to say it", || tidegate.output().contains("user:logged"));
 }
