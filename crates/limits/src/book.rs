@@ -3,11 +3,8 @@
 //! Other replicas' changes are seen within [`REFRESH`], our own at once. What cannot be read leaves the old rules in force.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-    },
+    collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,11 +20,14 @@ use crate::{
     file::{self, Files, Texts},
     metrics::RULES_REFUSED,
     rule::{Pattern, Rule, RuleSet, Source, tried_with},
-    store::{RuleRow, Store},
+    store::{Change, Place, RuleRow, Store},
 };
 
 /// How long a change may go unnoticed.
 const REFRESH: Duration = Duration::from_millis(400);
+/// How long the row of a deleted rule is kept for replicas that were cut off from the database.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+const UPKEEP: Duration = Duration::from_secs(3600);
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -40,10 +40,9 @@ struct Inner {
     engine: Engine,
     rules: Option<Followed<RuleSet>>,
     envoy: Option<Followed<Domains>>,
-    version: AtomicI64,
     parts: Mutex<Parts>,
-    /// One refresh at a time: the later one finds nothing left to do.
-    refreshing: tokio::sync::Mutex<()>,
+    /// How far the rows were read. One refresh at a time: the later one finds nothing left to do.
+    read: tokio::sync::Mutex<Place>,
 }
 
 /// Files, and what was last read of them.
@@ -52,11 +51,14 @@ struct Followed<T> {
     last: Mutex<Result<Texts, String>>,
 }
 
+/// A tenant's rules by id, each with when it was made.
+type Own = HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>;
+
 /// What books are made from.
 #[derive(Default)]
 struct Parts {
-    /// By tenant and id, each with when it was made.
-    own: HashMap<Arc<str>, HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>>,
+    /// By tenant.
+    own: HashMap<Arc<str>, Own>,
     sets: HashMap<Arc<str>, Arc<RuleSet>>,
     file: Arc<RuleSet>,
     envoy: Arc<Domains>,
@@ -82,15 +84,8 @@ impl Keeper {
             }
             None => None,
         };
-        let inner = Inner {
-            store,
-            engine,
-            rules,
-            envoy,
-            version: AtomicI64::new(0),
-            parts: Mutex::new(parts),
-            refreshing: tokio::sync::Mutex::default(),
-        };
+        let inner =
+            Inner { store, engine, rules, envoy, parts: Mutex::new(parts), read: tokio::sync::Mutex::default() };
         let keeper = Keeper { inner: Arc::new(inner) };
         keeper.publish();
         keeper.refresh().await?;
@@ -100,25 +95,14 @@ impl Keeper {
 
     /// Reads what changed in the database since the last time.
     pub(crate) async fn refresh(&self) -> Result<(), db::Error> {
-        let Inner { store, version, refreshing, .. } = &*self.inner;
-        let _one_at_a_time = refreshing.lock().await;
-        let mut has_changed = false;
-        loop {
-            let (rows, newest) = store.changed_rules(version.load(Relaxed)).await?;
-            let Some(newest) = newest else { break };
-            self.inner.parts.lock().take(rows);
-            version.store(newest, Relaxed);
-            has_changed = true;
-        }
-        if has_changed {
+        let mut read = self.inner.read.lock().await;
+        while let (changes, Some(last)) = self.inner.store.changes(&read).await? {
+            // All of a page at once: whoever asked may leave before the next.
+            self.inner.parts.lock().take(changes);
+            *read = last;
             self.publish();
         }
         Ok(())
-    }
-
-    /// How many rules a tenant has of its own.
-    pub(crate) fn count(&self, tenant: &str) -> usize {
-        self.inner.parts.lock().own.get(tenant).map_or(0, HashMap::len)
     }
 
     /// How many patterns may have to be tried on one key if this tenant had such a rule.
@@ -140,6 +124,15 @@ impl Keeper {
                 // A folder on a slow disk must not hold up the runtime.
                 if tokio::task::spawn_blocking(move || files.reread()).await.is_err() {
                     tracing::error!("Reading the files of rules panicked; the last known rules are used.");
+                }
+            }
+        });
+        let (store, stopping) = (self.inner.store.clone(), tasks.stopping().clone());
+        tasks.spawn("deleted limit rules", async move {
+            let mut tick = tokio::time::interval(UPKEEP);
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                if let Err(error) = store.forget_deleted(KEPT).await {
+                    tracing::warn!(%error, "Deleted limit rules could not be forgotten.");
                 }
             }
         });
@@ -199,18 +192,22 @@ impl<T> Followed<T> {
 }
 
 impl Parts {
-    fn take(&mut self, rows: Vec<RuleRow>) {
-        let mut touched = Vec::new();
-        for row in rows {
-            let tenant: Arc<str> = row.tenant.as_str().into();
+    fn take(&mut self, changes: Vec<Change>) {
+        let mut touched = HashSet::new();
+        for change in changes {
+            let (tenant, id, rule) = match change {
+                Change::Written(row) => {
+                    (row.tenant.clone(), row.id.clone(), row.compile().map(|rule| (row.created_at, rule)))
+                }
+                Change::Deleted { tenant, id } => (tenant, id, None),
+            };
+            let tenant: Arc<str> = tenant.into();
             let own = self.own.entry(Arc::clone(&tenant)).or_default();
-            match row.compile() {
-                Some(rule) => drop(own.insert(row.id.into(), (row.created_at, rule))),
-                None => drop(own.remove(row.id.as_str())),
+            match rule {
+                Some(rule) => drop(own.insert(id.into(), rule)),
+                None => drop(own.remove(id.as_str())),
             }
-            if !touched.contains(&tenant) {
-                touched.push(tenant);
-            }
+            touched.insert(tenant);
         }
         for tenant in touched {
             match self.own.get(&tenant).filter(|own| !own.is_empty()) {
@@ -225,7 +222,7 @@ impl Parts {
 }
 
 /// The one made first comes first; of the same moment, the one whose id does.
-fn in_order(own: &HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>) -> RuleSet {
+fn in_order(own: &Own) -> RuleSet {
     let mut rules: Vec<_> = own.iter().map(|(id, (made_at, rule))| (made_at, id, rule)).collect();
     rules.sort_unstable_by_key(|(made_at, id, _)| (*made_at, *id));
     RuleSet::new(rules.into_iter().map(|(_, _, rule)| Arc::clone(rule)))
@@ -234,9 +231,6 @@ fn in_order(own: &HashMap<Box<str>, (OffsetDateTime, Arc<Rule>)>) -> RuleSet {
 impl RuleRow {
     /// What was checked at write time compiles; a row that does not (another version wrote it) is left out, loudly.
     fn compile(&self) -> Option<Arc<Rule>> {
-        if self.is_deleted {
-            return None;
-        }
         let rule = self.written.compile(self.id.as_str().into(), Source::Api);
         let told = |error: &platform::config::Invalid| {
             tracing::error!(rule = self.id, %error, "A stored rule cannot be used.");

@@ -20,11 +20,9 @@ use crate::{
     Limits,
     error::Error,
     rule::{Algorithm, Pattern, Source, Written},
-    store::RuleRow,
+    store::{MOST_BYTES, MOST_RULES, RuleRow},
 };
 
-/// Rules that one tenant may have of its own.
-const MOST_RULES: usize = 10_000;
 /// Patterns that may have to be tried on one key, beside those that are a beginning and a star. Writers at the same moment
 /// may go beyond it by as many.
 const MOST_TRIED: usize = 200;
@@ -51,7 +49,7 @@ impl From<RuleRow> for RuleOut {
 
 /// Make a rule
 #[utoipa::path(post, path = "/v1/limits/rules", tag = "limits", request_body = Written, responses(
-    (status = 201, body = RuleOut), (status = 409, description = "the id is taken", body = Problem),
+    (status = 201, body = RuleOut), (status = 409, description = "the id is taken, or there are too many", body = Problem),
     (status = 412, description = "`If-Match`: what is made new has no version", body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn create(
     State(limits): State<Limits>,
@@ -68,11 +66,12 @@ pub(super) async fn create(
         None => id::new("rul"),
     };
     let pattern = check(&mut written)?;
-    check_room(&limits, &caller)?;
     check_tried(&limits, &caller, &id, &pattern)?;
-    let row = limits.store().create_rule(&caller.tenant, &id, &written).await?.ok_or_else(|| {
-        Problem::conflict("rule_exists", format!("there is a rule {id:?}: choose another id, or PUT it")).field("id")
-    })?;
+    let Some(row) = limits.store().create_rule(&caller.tenant, &id, &written).await? else {
+        check_room(&limits, &caller, &id, &written).await?;
+        let detail = format!("there is a rule {id:?}: choose another id, or PUT it");
+        return Err(Problem::conflict("rule_exists", detail).field("id"));
+    };
     limits.keeper().refresh().await?;
     Ok((StatusCode::CREATED, show(row)).into_response())
 }
@@ -113,7 +112,7 @@ pub(super) async fn get(
 /// `If-Match` replaces only the version you saw; `If-None-Match: *` only makes, never replaces.
 #[utoipa::path(put, path = "/v1/limits/rules/{rule}", tag = "limits", request_body = Written,
     params(("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)), responses(
-    (status = 200, body = RuleOut), (status = 201, body = RuleOut), (status = 412, description = "somebody changed it meanwhile", body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = RuleOut), (status = 201, body = RuleOut), (status = 409, description = "there are too many", body = Problem), (status = 412, description = "somebody changed it meanwhile", body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn put(
     State(limits): State<Limits>,
     caller: Caller,
@@ -141,13 +140,13 @@ pub(super) async fn put(
         false => limits.store().replace_rule(tenant, &id, &written, seen).await?,
     };
     let (status, row) = match replaced {
-        Some(row) => (StatusCode::OK, row),
-        None if seen.is_some() => return Err(stale(&id)),
-        None => {
-            check_room(&limits, &caller)?;
-            let made = limits.store().create_rule(tenant, &id, &written).await?;
-            (StatusCode::CREATED, made.ok_or_else(|| stale(&id))?)
-        }
+        Some(row) => (StatusCode::OK, Some(row)),
+        None if seen.is_some() => (StatusCode::OK, None),
+        None => (StatusCode::CREATED, limits.store().create_rule(tenant, &id, &written).await?),
+    };
+    let Some(row) = row else {
+        check_room(&limits, &caller, &id, &written).await?;
+        return Err(stale(&id));
     };
     limits.keeper().refresh().await?;
     Ok((status, show(row)).into_response())
@@ -199,11 +198,15 @@ fn check_tried(limits: &Limits, caller: &Caller, id: &str, pattern: &Pattern) ->
     Err(Problem::conflict("too_many_patterns", detail).field("key"))
 }
 
-fn check_room(limits: &Limits, caller: &Caller) -> Result<(), Problem> {
-    if limits.keeper().count(&caller.tenant) < MOST_RULES {
+async fn check_room(limits: &Limits, caller: &Caller, id: &str, written: &Written) -> Result<(), Problem> {
+    if limits.store().has_room(&caller.tenant, id, written).await? {
         return Ok(());
     }
-    let detail = format!("a tenant may have {MOST_RULES} rules: delete some, or use patterns and overrides");
+    let detail = format!(
+        "a tenant may have {MOST_RULES} rules, of {} MiB as JSON together with their overrides: \
+        delete some, or use patterns for groups of keys",
+        MOST_BYTES >> 20
+    );
     Err(Problem::conflict("too_many_rules", detail))
 }
 

@@ -65,7 +65,7 @@ impl Calendar {
         })?;
         let wrong = |error: gate::Error| Invalid::new(format!("{field}limit"), error.to_string());
         let current = current(limit, self.every, &zone, mode, 0).map_err(wrong)?;
-        Ok(Plan::Quota(Quota { limit, every: self.every, zone, mode, current: Mutex::new(current) }))
+        Ok(Plan::Quota(Box::new(Quota { limit, every: self.every, zone, mode, current: Mutex::new(current) })))
     }
 }
 

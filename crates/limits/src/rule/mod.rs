@@ -61,7 +61,7 @@ pub struct Rule {
 #[derive(Debug)]
 pub(crate) enum Plan {
     Fixed(Policy),
-    Quota(calendar::Quota),
+    Quota(Box<calendar::Quota>),
 }
 
 impl Plan {

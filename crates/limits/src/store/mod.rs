@@ -3,8 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use platform::{
-    db::{Database, Error, Migrations, Row, Step, Value},
+    db::{Database, Error, Migrations, Row, Step},
     query,
 };
 use time::OffsetDateTime;
@@ -14,9 +16,20 @@ use crate::rule::Written;
 /// The schema of this crate.
 pub const MIGRATIONS: Migrations = Migrations {
     name: "limits",
-    sqlite: &[("V1__limits", include_str!("../../migrations/sqlite/V1__limits.sql"))],
-    postgres: &[("V1__limits", include_str!("../../migrations/postgres/V1__limits.sql"))],
+    sqlite: &[
+        ("V1__limits", include_str!("../../migrations/sqlite/V1__limits.sql")),
+        ("V2__limits_pages", include_str!("../../migrations/sqlite/V2__limits_pages.sql")),
+    ],
+    postgres: &[
+        ("V1__limits", include_str!("../../migrations/postgres/V1__limits.sql")),
+        ("V2__limits_pages", include_str!("../../migrations/postgres/V2__limits_pages.sql")),
+    ],
 };
+
+/// Rules that one tenant may have of its own.
+pub(crate) const MOST_RULES: u32 = 10_000;
+/// What all of them may be as JSON. In memory a short override is ten times as large.
+pub(crate) const MOST_BYTES: u32 = 4 << 20;
 
 /// A rule's row.
 #[derive(Clone, Debug)]
@@ -25,9 +38,22 @@ pub(crate) struct RuleRow {
     pub(crate) tenant: String,
     pub(crate) written: Written,
     pub(crate) version: i64,
-    pub(crate) is_deleted: bool,
     pub(crate) created_at: OffsetDateTime,
     pub(crate) updated_at: OffsetDateTime,
+}
+
+/// What became of a rule.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Written(Box<RuleRow>),
+    Deleted { tenant: String, id: String },
+}
+
+/// How far a replica has read; changes of one version are told apart by their ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    version: i64,
+    id: String,
 }
 
 #[derive(Clone)]
@@ -40,26 +66,33 @@ impl Store {
         Store { database }
     }
 
-    /// Up to 10,000 rows that changed after `version`, the earliest change first, and the version of the last.
-    pub(crate) async fn changed_rules(&self, version: i64) -> Result<(Vec<RuleRow>, Option<i64>), Error> {
-        let rows = self.database.fetch(query!("changed_rules").with([version.into()])).await?;
-        let newest = rows.last().map(|row| row.int("version"));
-        Ok((rows.iter().filter_map(rule).collect(), newest))
+    /// Up to 1,000 changes behind `place`, the earliest first, and the place of the last.
+    pub(crate) async fn changes(&self, place: &Place) -> Result<(Vec<Change>, Option<Place>), Error> {
+        let step = query!("changed_rules").with([place.version.into(), place.id.as_str().into()]);
+        let rows = self.database.fetch(step).await?;
+        let last = rows.last().map(|row| Place { version: row.int("version"), id: row.text("id") });
+        let change = |row: &Row| match row.optional_time("deleted_at") {
+            Some(_) => Some(Change::Deleted { tenant: row.text("tenant_id"), id: row.text("id") }),
+            None => rule(row).map(|row| Change::Written(Box::new(row))),
+        };
+        Ok((rows.iter().filter_map(change).collect(), last))
     }
 
-    /// `None`: the id is taken.
+    /// `None`: the id is taken, or there is no room.
     pub(crate) async fn create_rule(
         &self,
         tenant: &str,
         id: &str,
         written: &Written,
     ) -> Result<Option<RuleRow>, Error> {
-        let create = query!("create_rule").with([tenant.into(), id.into(), json(written)]).must_match();
-        let done = self.database.transact([bump(), create]).await?;
-        Ok(done.and_then(|[_, rows]| rows.first().and_then(rule)))
+        let json = json(written);
+        let room = room(tenant, id, &json).must_match();
+        let create = query!("create_rule").with([tenant.into(), id.into(), json.as_str().into()]).must_match();
+        let done = self.database.transact([bump(), room, create]).await?;
+        Ok(done.and_then(|[_, _, rows]| rows.first().and_then(rule)))
     }
 
-    /// `None`: there is no such rule, or it is no longer at this version.
+    /// `None`: there is no such rule, or it is no longer at this version, or there is no room for what it became.
     pub(crate) async fn replace_rule(
         &self,
         tenant: &str,
@@ -67,16 +100,29 @@ impl Store {
         written: &Written,
         version: Option<i64>,
     ) -> Result<Option<RuleRow>, Error> {
-        let values = [tenant.into(), id.into(), json(written), version.into()];
+        let json = json(written);
+        let room = room(tenant, id, &json).must_match();
+        let values = [tenant.into(), id.into(), json.as_str().into(), version.into()];
         let replace = query!("replace_rule").with(values).must_match();
-        let done = self.database.transact([bump(), replace]).await?;
-        Ok(done.and_then(|[_, rows]| rows.first().and_then(rule)))
+        let done = self.database.transact([bump(), room, replace]).await?;
+        Ok(done.and_then(|[_, _, rows]| rows.first().and_then(rule)))
+    }
+
+    /// Is there room for this rule beside the tenant's others?
+    pub(crate) async fn has_room(&self, tenant: &str, id: &str, written: &Written) -> Result<bool, Error> {
+        Ok(!self.database.fetch(room(tenant, id, &json(written))).await?.is_empty())
     }
 
     /// False: there is no such rule, or it is no longer at this version.
     pub(crate) async fn delete_rule(&self, tenant: &str, id: &str, version: Option<i64>) -> Result<bool, Error> {
         let delete = query!("delete_rule").with([tenant.into(), id.into(), version.into()]).must_match();
         Ok(self.database.transact([bump(), delete]).await?.is_some())
+    }
+
+    /// Forgets what was deleted so long ago that every replica knows.
+    pub(crate) async fn forget_deleted(&self, after: Duration) -> Result<(), Error> {
+        let ms = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+        self.database.transact([query!("forget_rules").with([ms.into()])]).await.map(drop)
     }
 
     pub(crate) async fn rule(&self, tenant: &str, id: &str) -> Result<Option<RuleRow>, Error> {
@@ -101,8 +147,14 @@ fn bump() -> Step {
     query!("bump_version").with([])
 }
 
-fn json(written: &Written) -> Value {
-    Value::Text(serde_json::to_string(written).expect("a rule is plain data"))
+/// Behind `bump`, whose lock makes one writer wait for the other.
+fn room(tenant: &str, id: &str, json: &str) -> Step {
+    let bytes = i64::try_from(json.len()).unwrap_or(i64::MAX);
+    query!("room_for_rule").with([tenant.into(), id.into(), MOST_RULES.into(), MOST_BYTES.into(), bytes.into()])
+}
+
+fn json(written: &Written) -> String {
+    serde_json::to_string(written).expect("a rule is plain data")
 }
 
 /// A row that this version cannot read (a newer one wrote it) is left out, loudly.
@@ -116,7 +168,6 @@ fn rule(row: &Row) -> Option<RuleRow> {
         tenant: row.text("tenant_id"),
         written,
         version: row.int("version"),
-        is_deleted: row.optional_time("deleted_at").is_some(),
         created_at: row.time("created_at"),
         updated_at: row.time("updated_at"),
     })

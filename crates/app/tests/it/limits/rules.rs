@@ -117,6 +117,27 @@ fn so_many_patterns_may_have_to_be_tried_on_one_key() {
     put("user:7*:more").expect_problem(409, "too_many_patterns");
 }
 
+/// Every replica holds every rule in memory, so no tenant may have any number of overrides.
+#[test]
+fn the_rules_of_a_tenant_may_be_so_large_together() {
+    let tidegate = Setup::serve().start();
+    let addr = tidegate.addr();
+    let overrides: Value = (0..2_000).map(|number| (format!("user:{number:0>400}"), json!({"limit": 1}))).collect();
+    let put = |id: u32| {
+        let mut large = rule(1);
+        large["overrides"] = overrides.clone();
+        Call::new("PUT", &format!("/v1/limits/rules/{id}")).json(large).to(addr)
+    };
+    for id in 0..4 {
+        put(id).expect(201);
+    }
+    put(4).expect_problem(409, "too_many_rules");
+    put(3).expect(200);
+    call(addr, "/v1/limits/rules", rule(1)).expect(201);
+    Call::new("DELETE", "/v1/limits/rules/3").to(addr).expect(204);
+    put(4).expect(201);
+}
+
 #[test]
 fn a_wrong_rule_is_told_its_field() {
     let tidegate = Setup::serve().start();
