@@ -1,21 +1,14 @@
 //! The policies that somebody wrote, in memory, checked. Other replicas' changes are seen within [`REFRESH`], our own at
 //! once.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
 use platform::{db, shutdown::Tasks};
 
 use super::{
     policy::{Policy, Written},
-    store::{Change, Store},
+    store::{Change, Place, Store},
 };
 
 /// How long another replica's change may go unnoticed.
@@ -33,15 +26,14 @@ struct Inner {
     store: Store,
     /// By tenant, then target.
     tenants: RwLock<HashMap<Box<str>, Policies>>,
-    version: AtomicI64,
-    /// One refresh at a time.
-    refreshing: tokio::sync::Mutex<()>,
+    /// How far the rows were read. One refresh at a time.
+    read: tokio::sync::Mutex<Place>,
 }
 
 impl Catalog {
     pub(super) fn new(store: Store) -> Catalog {
-        let (tenants, version, refreshing) = (RwLock::default(), AtomicI64::new(0), tokio::sync::Mutex::default());
-        Catalog { inner: Arc::new(Inner { store, tenants, version, refreshing }) }
+        let (tenants, read) = (RwLock::default(), tokio::sync::Mutex::default());
+        Catalog { inner: Arc::new(Inner { store, tenants, read }) }
     }
 
     pub(super) fn get(&self, tenant: &str, target: &str) -> Option<Arc<Policy>> {
@@ -50,16 +42,12 @@ impl Catalog {
 
     /// Reads what changed since the last time.
     pub(super) async fn refresh(&self) -> Result<(), db::Error> {
-        let Inner { store, version, refreshing, .. } = &*self.inner;
-        let _one = refreshing.lock().await;
-        loop {
-            let changes = store.changes(version.load(Relaxed)).await?;
-            let Some(newest) = changes.last().map(|change| change.version) else { return Ok(()) };
-            for change in changes {
-                self.take(&change);
-            }
-            version.store(newest, Relaxed);
+        let mut read = self.inner.read.lock().await;
+        while let (changes, Some(last)) = self.inner.store.changes(&read).await? {
+            changes.iter().for_each(|change| self.take(change));
+            *read = last;
         }
+        Ok(())
     }
 
     /// Follows other replicas' changes until shutdown.
@@ -77,7 +65,7 @@ impl Catalog {
 
     /// What was checked when it was written is fine; a policy that is not (another version wrote it) is left out, loudly.
     fn take(&self, change: &Change) {
-        let Change { tenant, target, policy, .. } = change;
+        let Change { tenant, target, policy } = change;
         let checked = policy.as_deref().map(|json| {
             let written: Written = serde_json::from_str(json).map_err(|error| error.to_string())?;
             written.check("").map_err(|invalid| invalid.to_string())

@@ -357,7 +357,7 @@ async fn list(
 
 /// Store a gate's policy; every replica follows within a second
 #[utoipa::path(put, path = "/v1/gates/{target}/policy", tag = "gates", request_body = Written, responses(
-    (status = 200, body = GateOut), (status = 422, body = Problem)))]
+    (status = 200, body = GateOut), (status = 409, description = "too many are stored", body = Problem), (status = 422, body = Problem)))]
 async fn put_policy(
     State(gates): State<Gates>,
     caller: Caller,
@@ -365,7 +365,7 @@ async fn put_policy(
     Json(policy): Json<Written>,
 ) -> Result<Json<GateOut>, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    gates.put_policy(&caller.tenant, &target, Some(&policy)).await?;
+    gates.put_policy(&caller.tenant, &target, &policy).await?;
     shown(&gates, &caller, target).await
 }
 
@@ -378,7 +378,7 @@ async fn delete_policy(
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    gates.put_policy(&caller.tenant, &target, None).await?;
+    gates.take_policy(&caller.tenant, &target).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -192,13 +192,20 @@ impl Gates {
         Ok(State { policy, source, circuit, held, rate, degraded })
     }
 
-    /// Writes a target's policy for the whole fleet, or takes it away.
-    pub async fn put_policy(&self, tenant: &str, target: &str, policy: Option<&Written>) -> Result<(), Error> {
+    /// Writes a target's policy for the whole fleet.
+    pub async fn put_policy(&self, tenant: &str, target: &str, policy: &Written) -> Result<(), Error> {
         check_target(target)?;
-        if let Some(policy) = policy {
-            policy.check("")?;
+        policy.check("")?;
+        if !self.inner.store.put_policy(tenant, target, policy).await? {
+            return Err(Error::TooManyPolicies);
         }
-        self.inner.store.put_policy(tenant, target, policy).await?;
+        Ok(self.inner.catalog.refresh().await?)
+    }
+
+    /// Takes a target's policy away, if it has one.
+    pub async fn take_policy(&self, tenant: &str, target: &str) -> Result<(), Error> {
+        check_target(target)?;
+        self.inner.store.take_policy(tenant, target).await?;
         Ok(self.inner.catalog.refresh().await?)
     }
 

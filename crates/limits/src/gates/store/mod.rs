@@ -16,12 +16,20 @@ mod tests;
 /// The schema of gates.
 pub const MIGRATIONS: Migrations = Migrations {
     name: "gates",
-    sqlite: &[("V1__gates", include_str!("../../../migrations/sqlite/V1__gates.sql"))],
-    postgres: &[("V1__gates", include_str!("../../../migrations/postgres/V1__gates.sql"))],
+    sqlite: &[
+        ("V1__gates", include_str!("../../../migrations/sqlite/V1__gates.sql")),
+        ("V2__gates_pages", include_str!("../../../migrations/sqlite/V2__gates_pages.sql")),
+    ],
+    postgres: &[
+        ("V1__gates", include_str!("../../../migrations/postgres/V1__gates.sql")),
+        ("V2__gates_pages", include_str!("../../../migrations/postgres/V2__gates_pages.sql")),
+    ],
 };
 
 /// Targets without a policy that a tenant is known by. Beyond, they work and are not listed.
 const MOST_LISTED: u32 = 10_000;
+/// Policies that one tenant may store.
+pub(super) const MOST_POLICIES: u32 = 10_000;
 
 #[derive(Clone)]
 pub(super) struct Store(Database);
@@ -32,7 +40,13 @@ pub(super) struct Change {
     pub(super) tenant: String,
     pub(super) target: String,
     pub(super) policy: Option<String>,
-    pub(super) version: i64,
+}
+
+/// How far a replica has read; changes of one version are told apart by their targets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    version: i64,
+    target: String,
 }
 
 /// One line of the list.
@@ -54,23 +68,31 @@ impl Store {
         Store(database)
     }
 
-    /// Writes a target's policy, or takes it away.
-    pub(super) async fn put_policy(&self, tenant: &str, target: &str, policy: Option<&Written>) -> Result<(), Error> {
-        let json = policy.map(|policy| serde_json::to_string(policy).expect("a policy is plain data"));
-        let put = query!("put_policy").with([tenant.into(), target.into(), json.as_deref().into()]).must_match();
-        self.0.transact([query!("bump_version").with([]), put]).await.map(drop)
+    /// Writes a target's policy; false: the tenant has no room for one more.
+    pub(super) async fn put_policy(&self, tenant: &str, target: &str, policy: &Written) -> Result<bool, Error> {
+        let json = serde_json::to_string(policy).expect("a policy is plain data");
+        let values = [tenant.into(), target.into(), json.as_str().into(), MOST_POLICIES.into()];
+        let put = query!("put_policy").with(values).must_match();
+        Ok(self.0.transact([query!("bump_version").with([]), put]).await?.is_some())
     }
 
-    /// Up to 10,000 policies that changed after `version`, the earliest change first.
-    pub(super) async fn changes(&self, version: i64) -> Result<Vec<Change>, Error> {
-        let rows = self.0.fetch(query!("changed_policies").with([version.into()])).await?;
+    /// Takes a target's policy away, if it has one.
+    pub(super) async fn take_policy(&self, tenant: &str, target: &str) -> Result<(), Error> {
+        let take = query!("take_policy").with([tenant.into(), target.into()]).must_match();
+        self.0.transact([query!("bump_version").with([]), take]).await.map(drop)
+    }
+
+    /// Up to 1,000 policies that changed behind `place`, the earliest change first, and the place of the last.
+    pub(super) async fn changes(&self, place: &Place) -> Result<(Vec<Change>, Option<Place>), Error> {
+        let step = query!("changed_policies").with([place.version.into(), place.target.as_str().into()]);
+        let rows = self.0.fetch(step).await?;
+        let last = rows.last().map(|row| Place { version: row.int("version"), target: row.text("target") });
         let change = |row: &Row| Change {
             tenant: row.text("tenant_id"),
             target: row.text("target"),
             policy: row.optional_text("policy"),
-            version: row.int("version"),
         };
-        Ok(rows.iter().map(change).collect())
+        Ok((rows.iter().map(change).collect(), last))
     }
 
     /// By name.

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use platform::{
-    db::{Config, File},
+    db::{Config, File, Query},
     secret::Secret,
 };
 use testkit::need;
@@ -24,20 +24,33 @@ async fn open(url: &str, folder: &std::path::Path) -> Store {
     Store::new(database)
 }
 
+/// As a replica reads them: page by page, until there is nothing more.
+async fn read_on(store: &Store, place: &mut Place) -> Vec<Change> {
+    let mut read = Vec::new();
+    while let (changes, Some(last)) = store.changes(place).await.unwrap() {
+        read.extend(changes);
+        *place = last;
+    }
+    read
+}
+
 #[tokio::test]
 async fn a_policy_that_is_written_changed_or_taken_away_is_a_change() {
     each_store(async |store| {
-        let policy = Written::standard();
-        assert!(store.changes(0).await.unwrap().is_empty());
-        store.put_policy("acme", "api", Some(&policy)).await.unwrap();
-        let changes = store.changes(0).await.unwrap();
+        let (policy, mut place) = (Written::standard(), Place::default());
+        assert!(read_on(&store, &mut place).await.is_empty());
+        assert!(store.put_policy("acme", "api", &policy).await.unwrap());
+        let changes = read_on(&store, &mut place).await;
         assert_eq!((changes.len(), changes[0].target.as_str()), (1, "api"));
         assert_eq!(serde_json::from_str::<Written>(changes[0].policy.as_deref().unwrap()).unwrap(), policy);
-        store.put_policy("acme", "api", None).await.unwrap();
-        let later = store.changes(changes[0].version).await.unwrap();
+        store.take_policy("acme", "api").await.unwrap();
+        let later = read_on(&store, &mut place).await;
         assert_eq!(later.len(), 1);
         assert_eq!(later[0].policy, None);
-        assert!(store.changes(later[0].version).await.unwrap().is_empty());
+        store.take_policy("acme", "api").await.unwrap();
+        store.take_policy("acme", "never there").await.unwrap();
+        assert!(read_on(&store, &mut place).await.is_empty(), "there was nothing to take");
+        assert_eq!(store.list("acme", None, 10).await.unwrap().len(), 1);
     })
     .await;
 }
@@ -49,7 +62,7 @@ async fn gates_are_listed_by_name_in_pages_and_only_to_their_tenant() {
             ["b", "a", "Z", "ä"].map(|target| ("acme".to_owned(), target.to_owned())).into_iter().collect();
         store.touch(&used).await.unwrap();
         store.touch(&used).await.unwrap();
-        store.put_policy("acme", "c", Some(&Written::default())).await.unwrap();
+        store.put_policy("acme", "c", &Written::default()).await.unwrap();
         let names = async |after: Option<&str>, limit| {
             let listed = store.list("acme", after, limit).await.unwrap();
             listed.into_iter().map(|listed| listed.target).collect::<Vec<_>>()
@@ -65,7 +78,7 @@ async fn gates_are_listed_by_name_in_pages_and_only_to_their_tenant() {
 async fn unused_gates_are_forgotten_unless_they_have_a_policy() {
     each_store(async |store| {
         store.touch(&[("acme".to_owned(), "old".to_owned())]).await.unwrap();
-        store.put_policy("acme", "kept", Some(&Written::default())).await.unwrap();
+        store.put_policy("acme", "kept", &Written::default()).await.unwrap();
         store.forget(Duration::from_secs(60)).await.unwrap();
         assert_eq!(store.list("acme", None, 10).await.unwrap().len(), 2);
         // One millisecond ago is long ago once that has passed.
@@ -77,15 +90,63 @@ async fn unused_gates_are_forgotten_unless_they_have_a_policy() {
     .await;
 }
 
+/// A replica may be cut off from the database while an old gate loses its policy.
+#[tokio::test]
+async fn a_gate_is_not_forgotten_before_replicas_know_that_its_policy_is_gone() {
+    each_store(async |store| {
+        let long_ago = Query {
+            sqlite: "UPDATE gates SET used_at = used_at - 3600000",
+            postgres: "UPDATE gates SET used_at = used_at - interval '1 hour'",
+        };
+        for (tenant, target) in [("acme", "api"), ("ended", "api")] {
+            assert!(store.put_policy(tenant, target, &Written::default()).await.unwrap());
+        }
+        store.0.transact([long_ago.with([])]).await.unwrap();
+        let mut place = Place::default();
+        read_on(&store, &mut place).await;
+        store.take_policy("acme", "api").await.unwrap();
+        store.0.transact_all(end_tenant("ended")).await.unwrap().unwrap();
+        store.forget(Duration::from_secs(60)).await.unwrap();
+        assert_eq!(read_on(&store, &mut place).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_stores_so_many_policies_and_a_replica_reads_them_in_pages() {
+    const ALL_BUT_ONE: &str = "INSERT INTO gates (tenant_id, target, policy, version)
+        WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 9999)
+        SELECT 'acme', 'gate-' || number, '{}', version FROM numbers, gate_version";
+    each_store(async |store| {
+        let insert = Query { sqlite: ALL_BUT_ONE, postgres: ALL_BUT_ONE }.with([]);
+        store.0.transact([query!("bump_version").with([]), insert]).await.unwrap().unwrap();
+        let put =
+            async |tenant: &str, target: &str| store.put_policy(tenant, target, &Written::default()).await.unwrap();
+        assert!(put("acme", "last").await);
+        assert!(!put("acme", "one more").await);
+        assert!(put("acme", "gate-1").await, "it has its place");
+        assert!(put("other", "api").await, "another tenant has its own");
+        store.take_policy("acme", "gate-2").await.unwrap();
+        assert!(put("acme", "one more").await);
+        let mut place = Place::default();
+        assert_eq!(store.changes(&place).await.unwrap().0.len(), 1_000);
+        assert_eq!(read_on(&store, &mut place).await.len(), 10_002);
+        store.0.transact_all(end_tenant("acme")).await.unwrap().unwrap();
+        assert_eq!(read_on(&store, &mut place).await.len(), 10_000);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_tenants_policies_end_with_it() {
     each_store(async |store| {
         for tenant in ["acme", "other"] {
-            store.put_policy(tenant, "api", Some(&Written::standard())).await.unwrap();
+            assert!(store.put_policy(tenant, "api", &Written::standard()).await.unwrap());
         }
-        let before = store.changes(0).await.unwrap().last().unwrap().version;
+        let mut place = Place::default();
+        read_on(&store, &mut place).await;
         store.0.transact_all(end_tenant("acme")).await.unwrap().unwrap();
-        let changes = store.changes(before).await.unwrap();
+        let changes = read_on(&store, &mut place).await;
         assert_eq!((changes.len(), changes[0].tenant.as_str(), &changes[0].policy), (1, "acme", &None));
     })
     .await;

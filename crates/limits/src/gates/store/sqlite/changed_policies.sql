@@ -1,2 +1,4 @@
--- What a replica that has seen version ?1 does not know yet, removals included.
-SELECT tenant_id, target, policy, version FROM gates WHERE version > ?1 ORDER BY version LIMIT 10000
+-- What a replica that has seen ?2 of version ?1 does not know yet, removals included. SQLite seeks by the first
+-- condition; the second says that the index has all of them.
+SELECT tenant_id, target, policy, version FROM gates
+WHERE (version, target) > (?1, ?2) AND version > 0 ORDER BY version, target LIMIT 1000
