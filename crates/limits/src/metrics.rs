@@ -7,3 +7,4 @@ pub(crate) const RULES_REFUSED: &str = "tidegate_limits_rules_refused"; // setti
 pub(crate) const GRPC_SHED: &str = "tidegate_grpc_calls_shed_total"; // calls refused because too many were under way
 pub(crate) const RULE_DECISIONS: &str = "tidegate_limits_rule_decisions_total"; // rule (200, then "other"), result: allowed, denied, shadow_denied
 pub(crate) const KEYS_UNSEEN: &str = "tidegate_limits_keys_unseen_total"; // decisions left out of the list of keys
+pub(crate) const TENANTS_FORGOTTEN: &str = "tidegate_limits_tenants_forgotten_total"; // tenants whose list of keys began anew

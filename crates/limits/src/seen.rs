@@ -5,20 +5,23 @@
 //! one of the forgotten and begins with the highest of their counts, which is its possible error. Whoever makes up more
 //! than one part in [`MOST_KEYS`] of the traffic is always in the table.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use metrics::Counter;
 use parking_lot::Mutex;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::metrics::{KEYS_UNSEEN, RULE_DECISIONS};
+use crate::{
+    engine::MOST_KEY_BYTES,
+    metrics::{KEYS_UNSEEN, RULE_DECISIONS, TENANTS_FORGOTTEN},
+};
 
 /// Rules with a counter of their own; the others share one.
 const MOST_NAMES: usize = 200;
 /// Keys that are remembered, per tenant and order; up to twice as many until the rarer half is forgotten.
 const MOST_KEYS: usize = 256;
-/// Tenants whose keys are remembered.
+/// Tenants whose keys are remembered; one more, and the half that asked less since the last time is forgotten.
 const MOST_TENANTS: usize = 1_000;
 
 /// What came of a question.
@@ -58,6 +61,8 @@ pub(crate) struct Seen {
 
 #[derive(Debug, Default)]
 struct Tables {
+    /// Decisions since tenants were last forgotten.
+    recent: u64,
     checked: Table,
     denied: Table,
 }
@@ -78,12 +83,15 @@ impl Seen {
             Outcome::ShadowDenied => &meters.shadow_denied,
         };
         counter.increment(1);
-        let Some(tables) = self.tables(tenant) else { return };
+        let tables = self.tables(tenant);
         // A statistic is not worth waiting for.
         let Some(mut tables) = tables.try_lock() else {
             metrics::counter!(KEYS_UNSEEN).increment(1);
             return;
         };
+        // What Envoy sends as a descriptor may be longer than any key.
+        let key = &key[..key.floor_char_boundary(MOST_KEY_BYTES)];
+        tables.recent += 1;
         tables.checked.count(key);
         if outcome != Outcome::Allowed {
             tables.denied.count(key);
@@ -98,15 +106,15 @@ impl Seen {
         table.top(limit)
     }
 
-    fn tables(&self, tenant: &str) -> Option<Arc<Mutex<Tables>>> {
+    fn tables(&self, tenant: &str) -> Arc<Mutex<Tables>> {
         let mut tenants = self.tenants.lock();
         if let Some(tables) = tenants.get(tenant) {
-            return Some(Arc::clone(tables));
+            return Arc::clone(tables);
         }
         if tenants.len() >= MOST_TENANTS {
-            return None;
+            forget_quiet(&mut tenants);
         }
-        Some(Arc::clone(tenants.entry(tenant.into()).or_default()))
+        Arc::clone(tenants.entry(tenant.into()).or_default())
     }
 
     /// The counters of a rule with this name.
@@ -122,6 +130,15 @@ impl Seen {
             |result: &'static str| metrics::counter!(RULE_DECISIONS, "rule" => name.clone(), "result" => result);
         Meters { allowed: counter("allowed"), denied: counter("denied"), shadow_denied: counter("shadow_denied") }
     }
+}
+
+/// Deleted tenants ask nothing any more, so they go first.
+fn forget_quiet(tenants: &mut HashMap<Arc<str>, Arc<Mutex<Tables>>>) {
+    let recent = tenants.iter().map(|(tenant, tables)| (mem::take(&mut tables.lock().recent), Arc::clone(tenant)));
+    let mut recent: Vec<_> = recent.collect();
+    let (quiet, ..) = recent.select_nth_unstable(MOST_TENANTS / 2);
+    quiet.iter().for_each(|(_, tenant)| drop(tenants.remove(tenant)));
+    metrics::counter!(TENANTS_FORGOTTEN).increment(quiet.len() as u64);
 }
 
 impl Table {
@@ -157,6 +174,33 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn seen(checks: impl IntoIterator<Item = (String, String)>) -> Seen {
+        let seen = Seen::default();
+        let meters = seen.meters("rule");
+        for (tenant, key) in checks {
+            seen.note(&tenant, &key, &meters, Outcome::Denied);
+        }
+        seen
+    }
+
+    #[test]
+    fn a_late_tenant_is_seen_and_those_that_ask_nothing_any_more_are_forgotten() {
+        let early = (0..MOST_TENANTS).flat_map(|number| [number; 3]).map(|number| format!("early-{number}"));
+        let late = (0..2 * MOST_TENANTS).flat_map(|number| [format!("late-{number}"), "busy".to_owned()]);
+        let seen = seen(early.chain(late).map(|tenant| (tenant, "key".to_owned())));
+        assert_eq!(seen.top("late-1999", true, 1)[0].count, 1);
+        assert_eq!(seen.top("busy", false, 1)[0].count, 2 * MOST_TENANTS as u64, "who asks all the time is kept");
+        assert!(seen.top("early-0", true, 1).is_empty());
+        assert!(seen.tenants.lock().len() <= MOST_TENANTS);
+    }
+
+    #[test]
+    fn what_is_longer_than_a_key_is_cut() {
+        let seen = seen([("t".to_owned(), "ä".repeat(100_000)), ("t".to_owned(), format!("a{}", "ä".repeat(100_000)))]);
+        let lengths: Vec<usize> = seen.top("t", false, 2).iter().map(|count| count.key.len()).collect();
+        assert_eq!(lengths, [MOST_KEY_BYTES - 1, MOST_KEY_BYTES]);
+    }
 
     #[test]
     fn frequent_keys_stay_however_many_others_pass_by() {
