@@ -204,7 +204,7 @@ impl Breaker {
         } else {
             self.inner.local.force(target, &self.policy, force, now_us);
         }
-        info!(%target, order = ?force.map(|(force, _)| force), "An operator changed a circuit.");
+        info!(gate = %target, order = ?force.map(|(force, _)| force), "An operator changed a circuit.");
         Ok(())
     }
 
@@ -316,8 +316,8 @@ pub(crate) fn announce(target: &Key, recorded: Recorded) {
     }
     metrics::counter!(CIRCUIT_CHANGES, "to" => recorded.state.name()).increment(1);
     match recorded.state {
-        State::Open => warn!(%target, generation = recorded.generation, "The circuit opened."),
-        State::Closed => info!(%target, generation = recorded.generation, "The circuit closed."),
+        State::Open => warn!(gate = %target, generation = recorded.generation, "The circuit opened."),
+        State::Closed => info!(gate = %target, generation = recorded.generation, "The circuit closed."),
         State::HalfOpen | State::ForcedOpen | State::ForcedClosed => (),
     }
 }

@@ -77,7 +77,12 @@ impl Catalog {
                 policies.insert(target.as_str().into(), Arc::new(policy));
             }
             Some(Err(problem)) => {
-                tracing::error!(tenant, target, problem, "A gate's policy cannot be used; the one before it stays.");
+                tracing::error!(
+                    tenant,
+                    gate = target,
+                    problem,
+                    "A gate's policy cannot be used; the one before it stays."
+                );
             }
             None => {
                 if let Some(policies) = tenants.get_mut(tenant.as_str()) {

@@ -365,7 +365,7 @@ async fn put_policy(
     Json(policy): Json<Written>,
 ) -> Result<Json<GateOut>, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    gates.put_policy(&caller.tenant, &target, &policy).await?;
+    gates.put_policy(&caller.actor, &caller.tenant, &target, &policy).await?;
     shown(&gates, &caller, target).await
 }
 
@@ -378,7 +378,7 @@ async fn delete_policy(
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    gates.take_policy(&caller.tenant, &target).await?;
+    gates.take_policy(&caller.actor, &caller.tenant, &target).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -398,7 +398,7 @@ async fn put_override(
         OverrideState::Closed => Some((Force::Closed, lasting)),
         OverrideState::Automatic => None,
     };
-    gates.order(&caller.tenant, &target, order).await?;
+    gates.order(&caller.actor, &caller.tenant, &target, order).await?;
     shown(&gates, &caller, target).await
 }
 

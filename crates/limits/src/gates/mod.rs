@@ -56,6 +56,9 @@ use crate::{
 /// An order by hand ends by itself after at most this long.
 const LONGEST_ORDER: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Calls are stopped in an emergency, which may be the database's: an order waits so long for it.
+const NOTED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Every tenant's gates. Cheap to clone.
 #[derive(Clone)]
 pub struct Gates {
@@ -193,34 +196,61 @@ impl Gates {
     }
 
     /// Writes a target's policy for the whole fleet.
-    pub async fn put_policy(&self, tenant: &str, target: &str, policy: &Written) -> Result<(), Error> {
+    pub async fn put_policy(&self, actor: &str, tenant: &str, target: &str, policy: &Written) -> Result<(), Error> {
         check_target(target)?;
         policy.check("")?;
-        if !self.inner.store.put_policy(tenant, target, policy).await? {
+        if !self.inner.store.put_policy(actor, tenant, target, policy).await? {
             return Err(Error::TooManyPolicies);
         }
         Ok(self.inner.catalog.refresh().await?)
     }
 
     /// Takes a target's policy away, if it has one.
-    pub async fn take_policy(&self, tenant: &str, target: &str) -> Result<(), Error> {
+    pub async fn take_policy(&self, actor: &str, tenant: &str, target: &str) -> Result<(), Error> {
         check_target(target)?;
-        self.inner.store.take_policy(tenant, target).await?;
+        self.inner.store.take_policy(actor, tenant, target).await?;
         Ok(self.inner.catalog.refresh().await?)
     }
 
     /// Forces the target open or closed for a time, whatever policies its callers bring; `None` leaves it to its calls again.
-    pub async fn order(&self, tenant: &str, target: &str, order: Option<(Force, Duration)>) -> Result<(), Error> {
+    pub async fn order(
+        &self,
+        actor: &str,
+        tenant: &str,
+        target: &str,
+        order: Option<(Force, Duration)>,
+    ) -> Result<(), Error> {
         let Target { key, policy, .. } = self.target(tenant, target, None)?;
-        let breaker = self.inner.gate.breaker().with_policy(policy.circuit.clone().unwrap_or_default());
-        self.inner.roll.note(tenant, target);
-        match order {
-            Some((_, lasting)) if lasting.is_zero() || lasting > LONGEST_ORDER => {
-                Err(Invalid::new("for", "an order holds longer than 0s and at most 30days").into())
-            }
-            Some((force, lasting)) => breaker.force(&key, force, lasting).await.map_err(Error::NotOrdered),
-            None => breaker.automatic(&key).await.map_err(Error::NotOrdered),
+        if order.is_some_and(|(_, lasting)| lasting.is_zero() || lasting > LONGEST_ORDER) {
+            return Err(Invalid::new("for", "an order holds longer than 0s and at most 30days").into());
         }
+        let action = match order {
+            Some((Force::Open, _)) => "gate.forced_open",
+            Some((Force::Closed, _)) => "gate.forced_closed",
+            None => "gate.automatic",
+        };
+        // Noted first, so that nobody can hang up in between.
+        let noted = self.inner.store.note_order(actor, tenant, target, action);
+        match tokio::time::timeout(NOTED_WITHIN, noted).await {
+            Ok(Ok(())) => (),
+            missed => {
+                tracing::error!(
+                    actor,
+                    tenant,
+                    gate = target,
+                    action,
+                    ?missed,
+                    "An order may be missing in the audit log."
+                );
+            }
+        }
+        self.inner.roll.note(tenant, target);
+        let breaker = self.inner.gate.breaker().with_policy(policy.circuit.clone().unwrap_or_default());
+        let ordered = match order {
+            Some((force, lasting)) => breaker.force(&key, force, lasting).await,
+            None => breaker.automatic(&key).await,
+        };
+        ordered.map_err(Error::NotOrdered)
     }
 
     async fn list(&self, tenant: &str, after: Option<&str>, limit: u32) -> Result<Vec<Listed>, Error> {

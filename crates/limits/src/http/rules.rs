@@ -67,7 +67,7 @@ pub(super) async fn create(
     };
     let pattern = check(&mut written)?;
     check_tried(&limits, &caller, &id, &pattern)?;
-    let Some(row) = limits.store().create_rule(&caller.tenant, &id, &written).await? else {
+    let Some(row) = limits.store().create_rule(&caller.actor, &caller.tenant, &id, &written).await? else {
         check_room(&limits, &caller, &id, &written).await?;
         let detail = format!("there is a rule {id:?}: choose another id, or PUT it");
         return Err(Problem::conflict("rule_exists", detail).field("id"));
@@ -127,7 +127,7 @@ pub(super) async fn put(
     }
     let pattern = check(&mut written)?;
     check_tried(&limits, &caller, &id, &pattern)?;
-    let (tenant, precondition) = (&*caller.tenant, Precondition::read(&headers)?);
+    let (actor, tenant, precondition) = (&*caller.actor, &*caller.tenant, Precondition::read(&headers)?);
     let seen = match precondition.is_some() {
         true => limits.store().rule(tenant, &id).await?.map(|row| row.version),
         false => None,
@@ -137,12 +137,12 @@ pub(super) async fn put(
     }
     let replaced = match precondition.is_some() && seen.is_none() {
         true => None,
-        false => limits.store().replace_rule(tenant, &id, &written, seen).await?,
+        false => limits.store().replace_rule(actor, tenant, &id, &written, seen).await?,
     };
     let (status, row) = match replaced {
         Some(row) => (StatusCode::OK, Some(row)),
         None if seen.is_some() => (StatusCode::OK, None),
-        None => (StatusCode::CREATED, limits.store().create_rule(tenant, &id, &written).await?),
+        None => (StatusCode::CREATED, limits.store().create_rule(actor, tenant, &id, &written).await?),
     };
     let Some(row) = row else {
         check_room(&limits, &caller, &id, &written).await?;
@@ -171,7 +171,7 @@ pub(super) async fn delete(
     if !precondition.holds(seen) {
         return Err(stale(&id));
     }
-    if !limits.store().delete_rule(&caller.tenant, &id, seen).await? {
+    if !limits.store().delete_rule(&caller.actor, &caller.tenant, &id, seen).await? {
         return Err(if seen.is_some() { stale(&id) } else { Problem::not_found("rule", &id) });
     }
     limits.keeper().refresh().await?;

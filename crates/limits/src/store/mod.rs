@@ -1,4 +1,5 @@
-//! The rules of the API in the database. Every change moves one counter, by which replicas know what to read again.
+//! The rules of the API in the database. Every change moves one counter, by which replicas know what to read again, and is
+//! in the audit log.
 
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ use platform::{
     db::{Database, Error, Migrations, Row, Step},
     query,
 };
+use tenancy::audit;
 use time::OffsetDateTime;
 
 use crate::rule::Written;
@@ -81,6 +83,7 @@ impl Store {
     /// `None`: the id is taken, or there is no room.
     pub(crate) async fn create_rule(
         &self,
+        actor: &str,
         tenant: &str,
         id: &str,
         written: &Written,
@@ -88,13 +91,15 @@ impl Store {
         let json = json(written);
         let room = room(tenant, id, &json).must_match();
         let create = query!("create_rule").with([tenant.into(), id.into(), json.as_str().into()]).must_match();
-        let done = self.database.transact([bump(), room, create]).await?;
-        Ok(done.and_then(|[_, _, rows]| rows.first().and_then(rule)))
+        let entry = audit(tenant, actor, "rule.created", id);
+        let done = self.database.transact([bump(), room, create, entry]).await?;
+        Ok(done.and_then(|[_, _, rows, _]| rows.first().and_then(rule)))
     }
 
     /// `None`: there is no such rule, or it is no longer at this version, or there is no room for what it became.
     pub(crate) async fn replace_rule(
         &self,
+        actor: &str,
         tenant: &str,
         id: &str,
         written: &Written,
@@ -104,8 +109,9 @@ impl Store {
         let room = room(tenant, id, &json).must_match();
         let values = [tenant.into(), id.into(), json.as_str().into(), version.into()];
         let replace = query!("replace_rule").with(values).must_match();
-        let done = self.database.transact([bump(), room, replace]).await?;
-        Ok(done.and_then(|[_, _, rows]| rows.first().and_then(rule)))
+        let entry = audit(tenant, actor, "rule.changed", id);
+        let done = self.database.transact([bump(), room, replace, entry]).await?;
+        Ok(done.and_then(|[_, _, rows, _]| rows.first().and_then(rule)))
     }
 
     /// Is there room for this rule beside the tenant's others?
@@ -114,9 +120,15 @@ impl Store {
     }
 
     /// False: there is no such rule, or it is no longer at this version.
-    pub(crate) async fn delete_rule(&self, tenant: &str, id: &str, version: Option<i64>) -> Result<bool, Error> {
+    pub(crate) async fn delete_rule(
+        &self,
+        actor: &str,
+        tenant: &str,
+        id: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Error> {
         let delete = query!("delete_rule").with([tenant.into(), id.into(), version.into()]).must_match();
-        Ok(self.database.transact([bump(), delete]).await?.is_some())
+        Ok(self.database.transact([bump(), delete, audit(tenant, actor, "rule.deleted", id)]).await?.is_some())
     }
 
     /// Forgets what was deleted so long ago that every replica knows.

@@ -20,7 +20,7 @@ async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
 async fn open(url: &str, folder: &std::path::Path) -> Store {
     let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
     let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
-    database.migrate(&[MIGRATIONS]).await.unwrap();
+    database.migrate(&[tenancy::MIGRATIONS, MIGRATIONS]).await.unwrap();
     Store::new(database)
 }
 
@@ -31,17 +31,23 @@ fn written(limit: u64) -> Written {
 #[tokio::test]
 async fn a_change_holds_only_at_the_version_its_writer_saw() {
     each_store(async |store| {
-        let made = store.create_rule("t", "one", &written(1)).await.unwrap().unwrap();
-        assert!(store.create_rule("t", "one", &written(1)).await.unwrap().is_none(), "the id is taken");
-        assert!(store.create_rule("u", "one", &written(1)).await.unwrap().is_some(), "another tenant's is another");
-        let second = store.replace_rule("t", "one", &written(2), Some(made.version)).await.unwrap().unwrap();
+        let made = store.create_rule("me", "t", "one", &written(1)).await.unwrap().unwrap();
+        assert!(store.create_rule("me", "t", "one", &written(1)).await.unwrap().is_none(), "the id is taken");
+        assert!(
+            store.create_rule("me", "u", "one", &written(1)).await.unwrap().is_some(),
+            "another tenant's is another"
+        );
+        let second = store.replace_rule("me", "t", "one", &written(2), Some(made.version)).await.unwrap().unwrap();
         assert!(second.version > made.version);
-        assert!(store.replace_rule("t", "one", &written(3), Some(made.version)).await.unwrap().is_none());
-        assert!(!store.delete_rule("t", "one", Some(made.version)).await.unwrap());
+        assert!(store.replace_rule("me", "t", "one", &written(3), Some(made.version)).await.unwrap().is_none());
+        assert!(!store.delete_rule("me", "t", "one", Some(made.version)).await.unwrap());
         assert_eq!(store.rule("t", "one").await.unwrap().unwrap().written.limit, 2);
-        assert!(store.delete_rule("t", "one", Some(second.version)).await.unwrap());
+        assert!(store.delete_rule("me", "t", "one", Some(second.version)).await.unwrap());
         assert!(store.rule("t", "one").await.unwrap().is_none());
-        assert!(store.create_rule("t", "one", &written(4)).await.unwrap().is_some(), "a deleted id is free again");
+        assert!(
+            store.create_rule("me", "t", "one", &written(4)).await.unwrap().is_some(),
+            "a deleted id is free again"
+        );
     })
     .await;
 }
@@ -63,11 +69,11 @@ async fn read_on(store: &Store, place: &mut Place) -> Vec<String> {
 async fn a_replica_reads_what_it_has_not_seen_deletions_included() {
     each_store(async |store| {
         for id in ["a", "b", "c"] {
-            store.create_rule("t", id, &written(1)).await.unwrap().unwrap();
+            store.create_rule("me", "t", id, &written(1)).await.unwrap().unwrap();
         }
         let mut place = Place::default();
         assert_eq!(read_on(&store, &mut place).await, ["a", "b", "c"]);
-        assert!(store.delete_rule("t", "b", None).await.unwrap());
+        assert!(store.delete_rule("me", "t", "b", None).await.unwrap());
         assert_eq!(read_on(&store, &mut place).await, ["t without b"]);
         let page = store.rules("t", Some("c"), 10).await.unwrap();
         assert_eq!(page.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["a"]);
@@ -78,8 +84,8 @@ async fn a_replica_reads_what_it_has_not_seen_deletions_included() {
 #[tokio::test]
 async fn a_tenants_rules_end_with_it() {
     each_store(async |store| {
-        store.create_rule("t", "one", &written(1)).await.unwrap().unwrap();
-        store.create_rule("u", "one", &written(1)).await.unwrap().unwrap();
+        store.create_rule("me", "t", "one", &written(1)).await.unwrap().unwrap();
+        store.create_rule("me", "u", "one", &written(1)).await.unwrap().unwrap();
         let mut place = Place::default();
         read_on(&store, &mut place).await;
         store.database.transact_all(end_tenant("t")).await.unwrap().unwrap();
@@ -116,8 +122,9 @@ async fn all_rules_of_a_tenant_have_so_many_bytes_together() {
         let overrides =
             (0..1_500).map(|number| (key(number), crate::rule::Override { limit: 1, window: None, burst: None }));
         let large = Written { overrides: overrides.collect(), ..written(1) };
-        let create = async |tenant: &str, id: &str, rule: &Written| store.create_rule(tenant, id, rule).await.unwrap();
-        let replace = async |id: &str, rule: &Written| store.replace_rule("t", id, rule, None).await.unwrap();
+        let create =
+            async |tenant: &str, id: &str, rule: &Written| store.create_rule("me", tenant, id, rule).await.unwrap();
+        let replace = async |id: &str, rule: &Written| store.replace_rule("me", "t", id, rule, None).await.unwrap();
         let small = written(1);
         for (id, rule) in [("one", &large), ("two", &large), ("small", &small)] {
             assert!(create("t", id, rule).await.is_some());
@@ -126,7 +133,7 @@ async fn all_rules_of_a_tenant_have_so_many_bytes_together() {
         assert!(replace("small", &large).await.is_none() && !store.has_room("t", "small", &large).await.unwrap());
         assert!(replace("one", &large).await.is_some(), "it takes its own place");
         assert!(create("u", "three", &large).await.is_some(), "another tenant has its own");
-        assert!(store.delete_rule("t", "two", None).await.unwrap());
+        assert!(store.delete_rule("me", "t", "two", None).await.unwrap());
         assert!(create("t", "three", &large).await.is_some(), "what is deleted takes no room");
     })
     .await;
@@ -141,9 +148,9 @@ async fn a_deleted_rule_leaves_no_text_and_in_time_no_row() {
             rows.iter().map(|row| (row.text("id"), row.text("rule").len())).collect::<Vec<_>>()
         };
         for id in ["deleted", "kept"] {
-            store.create_rule("t", id, &written(1)).await.unwrap().unwrap();
+            store.create_rule("me", "t", id, &written(1)).await.unwrap().unwrap();
         }
-        store.delete_rule("t", "deleted", None).await.unwrap();
+        store.delete_rule("me", "t", "deleted", None).await.unwrap();
         store.forget_deleted(Duration::from_secs(60)).await.unwrap();
         assert_eq!(rows().await[0], ("deleted".to_owned(), 2));
         // One millisecond ago is long ago once that has passed.

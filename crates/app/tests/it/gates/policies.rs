@@ -1,6 +1,6 @@
 //! Policies that are stored, orders by hand, and the list.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use testkit::{need, wait_until};
@@ -11,6 +11,7 @@ use crate::support::{ADMIN_KEY, Backend, Call, SOON, Setup, Tidegate, each_backe
 each_backend! {
     a_stored_policy_wins_and_survives_a_restart
     gates_are_listed_by_name_in_pages
+    the_audit_says_who_changed_a_gate
 }
 
 fn a_stored_policy_wins_and_survives_a_restart(backend: &Backend) {
@@ -58,6 +59,57 @@ fn gates_are_listed_by_name_in_pages(backend: &Backend) {
     assert_eq!(names("/v1/gates?limit=2"), ("ab".to_owned(), Some("b".to_owned())));
     assert_eq!(names("/v1/gates?limit=2&after=b"), ("cd".to_owned(), None));
     caller.get("/v1/gates?limit=0").expect_problem(400, "invalid_query");
+}
+
+fn the_audit_says_who_changed_a_gate(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let caller = Caller::new(&tidegate);
+    let take = |target: &str| caller.send(Call::new("DELETE", &format!("/v1/gates/{target}/policy"))).expect(204);
+    let order = |body| caller.put("/v1/gates/api/override", body);
+    caller.put("/v1/gates/api/policy", json!({"circuit": {}})).expect(200);
+    for state in ["open", "closed", "automatic"] {
+        order(json!({"state": state})).expect(200);
+    }
+    order(json!({"state": "open", "for": "0s"})).expect(422);
+    take("api");
+    take("api");
+    take("never-there");
+    let expected = ["policy_stored", "forced_open", "forced_closed", "automatic", "policy_taken"];
+    assert_eq!(tidegate.audit(), expected.map(|action| format!("dev gate.{action} api")));
+    let gates = caller.get("/v1/gates").expect(200);
+    assert_eq!(gates["data"].as_array().unwrap().len(), 1, "what was never there is not listed: {gates}");
+}
+
+/// An order stops calls in an emergency, which may be the database's.
+#[test]
+fn an_order_is_obeyed_while_the_database_is_away_and_the_log_says_whose_it_was() {
+    let postgres = need!(testkit::postgres::Server::start());
+    let tidegate = Setup::serve().env("DATABASE_URL", &postgres.url()).start();
+    let caller = Caller::new(&tidegate);
+    let missing = || tidegate.output().lines().filter(|line| line.contains("missing in the audit log")).count();
+    for (number, (state, away)) in [("open", "silent"), ("closed", "gone")].into_iter().enumerate() {
+        match away {
+            "silent" => postgres.stop(),
+            _ => postgres.kill(),
+        }
+        let ordered = Instant::now();
+        caller.put("/v1/gates/api/override", json!({"state": state})).expect(200);
+        assert!(ordered.elapsed() < Duration::from_secs(8), "{away}: {:?}", ordered.elapsed());
+        assert_eq!(caller.look("api")["circuit"]["state"], format!("forced_{state}"), "{away}");
+        wait_until(SOON, "the log to say it", || missing() == number + 1);
+    }
+    assert!(tidegate.output().contains(r#""actor":"dev""#));
+}
+
+/// A field called `target` would stand beside the `target` of every line, and most readers keep only one.
+#[test]
+fn the_log_of_an_order_names_the_gate() {
+    let tidegate = Setup::serve().start();
+    Caller::new(&tidegate).put("/v1/gates/api/override", json!({"state": "open"})).expect(200);
+    let line = || tidegate.output().lines().find(|line| line.contains("changed a circuit")).map(str::to_owned);
+    wait_until(SOON, "the log to say it", || line().is_some());
+    let line = line().unwrap();
+    assert!(line.contains(r#""gate":""#) && line.matches(r#""target":"#).count() == 1, "{line}");
 }
 
 #[test]

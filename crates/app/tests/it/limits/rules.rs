@@ -12,6 +12,7 @@ each_backend! {
     two_writers_notice_each_other
     a_precondition_is_heeded_by_every_method
     a_rule_holds_at_once_and_until_it_is_deleted
+    the_audit_says_who_changed_a_rule
 }
 
 fn rule(limit: u64) -> Value {
@@ -94,6 +95,23 @@ fn a_rule_holds_at_once_and_until_it_is_deleted(backend: &Backend) {
     call(addr, "/v1/limits/rules", taken).expect_problem(409, "rule_exists");
     Call::new("DELETE", &format!("/v1/limits/rules/{id}")).to(addr).expect(204);
     call(addr, "/v1/limits/check", json!({"key": "user:1"})).expect_problem(404, "no_rule");
+}
+
+fn the_audit_says_who_changed_a_rule(backend: &Backend) {
+    let tidegate = backend.under(Setup::serve()).start();
+    let addr = tidegate.addr();
+    let put = |id: &str, limit: u64| Call::new("PUT", &format!("/v1/limits/rules/{id}")).json(rule(limit)).to(addr);
+    let made = call(addr, "/v1/limits/rules", rule(1)).expect(201);
+    let id = made["id"].as_str().unwrap();
+    put("users", 1).expect(201);
+    put("users", 2).expect(200);
+    call(addr, "/v1/limits/rules", json!({"id": "users", "key": "a", "limit": 1, "window": "1s"})).expect(409);
+    put("users", 0).expect(422);
+    Call::new("DELETE", "/v1/limits/rules/users").to(addr).expect(204);
+    Call::new("DELETE", "/v1/limits/rules/users").to(addr).expect(404);
+    let expected =
+        [("rule.created", id), ("rule.created", "users"), ("rule.changed", "users"), ("rule.deleted", "users")];
+    assert_eq!(tidegate.audit(), expected.map(|(action, target)| format!("dev {action} {target}")));
 }
 
 /// Each pattern that looks for something behind its star is tried on every key that begins so.

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{wait::try_wait_until, wait_until};
 
@@ -177,6 +178,13 @@ impl Tidegate {
 
     pub(crate) fn get(&self, path: &str) -> Response {
         Call::get(path).to(self.addr())
+    }
+
+    /// Who did what to what, the first first; in dev mode.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let page = Call::get("/admin/audit").to(self.addr()).expect(200);
+        let words = |entry: &Value| ["actor", "action", "target"].map(|name| entry[name].as_str().unwrap()).join(" ");
+        page["data"].as_array().unwrap().iter().rev().map(words).collect()
     }
 
     /// A gauge or counter; without its labels, the sum over all of them. `None` before it is first set.

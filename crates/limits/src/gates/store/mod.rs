@@ -6,6 +6,7 @@ use platform::{
     db::{Database, Error, Migrations, Row, Step, Value},
     query,
 };
+use tenancy::audit;
 use time::OffsetDateTime;
 
 use super::policy::Written;
@@ -69,17 +70,30 @@ impl Store {
     }
 
     /// Writes a target's policy; false: the tenant has no room for one more.
-    pub(super) async fn put_policy(&self, tenant: &str, target: &str, policy: &Written) -> Result<bool, Error> {
+    pub(super) async fn put_policy(
+        &self,
+        actor: &str,
+        tenant: &str,
+        target: &str,
+        policy: &Written,
+    ) -> Result<bool, Error> {
         let json = serde_json::to_string(policy).expect("a policy is plain data");
         let values = [tenant.into(), target.into(), json.as_str().into(), MOST_POLICIES.into()];
         let put = query!("put_policy").with(values).must_match();
-        Ok(self.0.transact([query!("bump_version").with([]), put]).await?.is_some())
+        let entry = audit(tenant, actor, "gate.policy_stored", target);
+        Ok(self.0.transact([query!("bump_version").with([]), put, entry]).await?.is_some())
     }
 
     /// Takes a target's policy away, if it has one.
-    pub(super) async fn take_policy(&self, tenant: &str, target: &str) -> Result<(), Error> {
+    pub(super) async fn take_policy(&self, actor: &str, tenant: &str, target: &str) -> Result<(), Error> {
         let take = query!("take_policy").with([tenant.into(), target.into()]).must_match();
-        self.0.transact([query!("bump_version").with([]), take]).await.map(drop)
+        let entry = audit(tenant, actor, "gate.policy_taken", target);
+        self.0.transact([query!("bump_version").with([]), take, entry]).await.map(drop)
+    }
+
+    /// Notes in the audit log what was ordered by hand.
+    pub(super) async fn note_order(&self, actor: &str, tenant: &str, target: &str, action: &str) -> Result<(), Error> {
+        self.0.transact([audit(tenant, actor, action, target)]).await.map(drop)
     }
 
     /// Up to 1,000 policies that changed behind `place`, the earliest change first, and the place of the last.
