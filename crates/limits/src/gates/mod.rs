@@ -191,7 +191,7 @@ impl Gates {
             None => None,
         };
         let held = gate.semaphore().held(&key).await;
-        let degraded = circuit.is_some_and(|view| view.degraded) || rate.is_some_and(|rate| rate.degraded);
+        let degraded = view.degraded || rate.is_some_and(|rate| rate.degraded);
         Ok(State { policy, source, circuit, held, rate, degraded })
     }
 

@@ -86,4 +86,9 @@ fn without_redis_a_replica_decides_alone_and_says_so() {
     assert!(exited["detail"].as_str().unwrap().contains("Redis did not answer"), "{exited}");
     assert_eq!(caller.exit("api", &local, "success").expect(200)["counted"], true);
     caller.put("/v1/gates/api/override", json!({"state": "open"})).expect_problem(503, "redis_unavailable");
+    // Whatever guards it: how many places are held was this replica's guess.
+    for policy in [json!({"concurrency": {"limit": 5}}), json!({"rate": {"limit": 5, "window": "1s"}}), json!({})] {
+        let shown = caller.put("/v1/gates/bare/policy", policy).expect(200);
+        assert_eq!((&shown["degraded"], shown.get("circuit")), (&json!(true), None), "{shown}");
+    }
 }
