@@ -1,7 +1,8 @@
 //! The section `[security]`: who may come in, and what secrets are sealed with.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -99,26 +100,67 @@ fn require(value: &Secret, key: &str, variable: &str, listener: &str, address: S
 
 fn read_or_make(path: &Path) -> io::Result<Secret> {
     match fs::read_to_string(path) {
-        Ok(text) => return Ok(Secret::new(text.trim())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path),
+        text => text.map(|text| Secret::new(text.trim())),
+    }
+}
+
+/// What it seals may be on disk a moment later, on another machine's even: so it is on disk first.
+fn make(path: &Path) -> io::Result<Secret> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    platform::db::sqlite::make_private_folder(folder)?;
+    // Two first starts may race: one writes, and the others read what it wrote. A draft whose writer died is written anew.
+    let draft_path = path.with_extension("draft");
+    let mut draft = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&draft_path)?;
+    draft.lock()?;
+    if !path.exists() {
+        let mut bytes = [0; 32];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(io::Error::other)?;
+        draft.set_len(0)?;
+        draft.write_all(hex::encode(bytes).as_bytes())?;
+        draft.sync_all()?;
+        fs::rename(&draft_path, path)?;
+    }
+    fs::File::open(folder)?.sync_all()?;
+    match fs::remove_file(&draft_path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Err(_) => (),
+        _ => (),
     }
-    if let Some(folder) = path.parent() {
-        platform::db::sqlite::make_private_folder(folder)?;
+    read_or_make(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a container every start has the same process id, and so the same name for its draft.
+    #[test]
+    fn a_draft_of_a_master_key_whose_writer_died_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("master.key");
+        let of_older_versions = format!("draft-{}", std::process::id());
+        for left in ["draft", &of_older_versions] {
+            fs::write(path.with_extension(left), "half of a k").unwrap();
+        }
+        let key = read_or_make(&path).unwrap();
+        Vault::new(&key).unwrap();
+        assert_eq!(read_or_make(&path).unwrap().expose(), key.expose());
+        assert!(!path.with_extension("draft").exists());
     }
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(io::Error::other)?;
-    let text = hex::encode(bytes);
-    // Two first starts may race: the file is put in place whole, and only once.
-    let draft = path.with_extension(format!("draft-{}", std::process::id()));
-    io::Write::write_all(
-        &mut fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?,
-        text.as_bytes(),
-    )?;
-    let linked = fs::hard_link(&draft, path);
-    fs::remove_file(&draft)?;
-    match linked {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_or_make(path),
-        linked => linked.map(|()| Secret::new(text)),
+
+    #[test]
+    fn first_starts_that_race_get_the_same_master_key() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("data/master.key");
+            let made = std::thread::scope(|scope| {
+                let starts = [(); 8].map(|()| scope.spawn(|| read_or_make(&path).unwrap().expose().to_owned()));
+                starts.map(|start| start.join().unwrap())
+            });
+            assert!(made.iter().all(|key| *key == made[0] && key.len() == 64), "{made:?}");
+            let left: Vec<_> =
+                fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
+            assert_eq!(left, ["master.key"]);
+        }
     }
 }
