@@ -30,10 +30,17 @@ impl fmt::Display for KeyId {
 }
 
 struct MasterKey {
-    id: KeyId,
+    /// Of its text as it is given, in lower case and in upper case: the key is the same. It seals under the first.
+    ids: [KeyId; 3],
     key: RandomizedNonceKey,
     /// For marks: derived, so that no mark says anything about what is sealed.
     marks: hmac::Key,
+}
+
+impl MasterKey {
+    fn is(&self, id: &str) -> bool {
+        self.ids.iter().any(|known| known.to_string() == id)
+    }
 }
 
 /// Seals with the first master key, opens with any. Cheap to clone.
@@ -68,15 +75,15 @@ impl Vault {
     }
 
     pub fn key_id(&self) -> KeyId {
-        self.keys[0].id
+        self.keys[0].ids[0]
     }
 
     pub fn knows(&self, id: &str) -> bool {
-        self.keys.iter().any(|key| key.id.to_string() == id)
+        self.keys.iter().any(|key| key.is(id))
     }
 
     pub fn seal(&self, place: Place<'_>, secret: &Secret) -> Vec<u8> {
-        let MasterKey { id, key, .. } = &self.keys[0];
+        let MasterKey { ids: [id, ..], key, .. } = &self.keys[0];
         let mut text = secret.expose().as_bytes().to_vec();
         let nonce =
             key.seal_in_place_append_tag(associated(place), &mut text).expect("a secret is shorter than 64 GiB");
@@ -93,7 +100,8 @@ impl Vault {
         if header[0] != VERSION {
             return Err(Error::Damaged);
         }
-        let key = self.keys.iter().find(|key| key.id.0 == header[1..=ID_LEN]).ok_or(Error::OtherKey)?;
+        let id = sealed_with(sealed).ok_or(Error::Damaged)?;
+        let key = self.keys.iter().find(|key| key.ids.contains(&id)).ok_or(Error::OtherKey)?;
         let nonce = Nonce::try_assume_unique_for_key(&header[1 + ID_LEN..]).map_err(|_| Error::Damaged)?;
         let mut body = body.to_vec();
         let text = key.key.open_in_place(nonce, associated(place), &mut body).map_err(|_| Error::OtherPlace)?;
@@ -113,6 +121,11 @@ impl Vault {
         let fits = |key: &MasterKey| constant_time::verify_slices_are_equal(&mark(&key.marks, place, bytes), shown);
         self.keys.iter().any(|key| fits(key).is_ok())
     }
+}
+
+/// The master key that these bytes say they were sealed with.
+fn sealed_with(sealed: &[u8]) -> Option<KeyId> {
+    sealed.get(1..=ID_LEN)?.try_into().ok().map(KeyId)
 }
 
 fn mark(key: &hmac::Key, Place { tenant, row }: Place<'_>, bytes: &[u8]) -> [u8; MARK] {
@@ -137,12 +150,16 @@ fn read_key(text: &str) -> Result<MasterKey, Invalid> {
             "a master key is 32 random bytes as 64 hex digits: make one with `openssl rand -hex 32` and set TIDEGATE_MASTER_KEY",
         )
     })?;
-    let mut id = [0; ID_LEN];
-    id.copy_from_slice(&sha256(&format!("tidegate master key id {text}"))[..ID_LEN]);
     let key = RandomizedNonceKey::new(&AES_256_GCM, &bytes).expect("the key has 32 bytes");
     let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &bytes), b"tidegate marks v1");
     let marks = hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref());
-    Ok(MasterKey { id: KeyId(id), key, marks })
+    Ok(MasterKey { ids: [id(text), id(&hex::encode(bytes)), id(&hex::encode_upper(bytes))], key, marks })
+}
+
+fn id(text: &str) -> KeyId {
+    let mut id = [0; ID_LEN];
+    id.copy_from_slice(&sha256(&format!("tidegate master key id {text}"))[..ID_LEN]);
+    KeyId(id)
 }
 
 #[cfg(test)]
@@ -201,6 +218,24 @@ mod tests {
         let new = both.seal(HERE, &Secret::new("y"));
         assert!(matches!(vault(OLD).open(HERE, &new), Err(Error::OtherKey)));
         assert_eq!(vault(NEW).open(HERE, &new).unwrap().expose(), "y");
+    }
+
+    #[test]
+    fn a_master_key_is_the_same_in_upper_case() {
+        let (lower, upper) = (vault(NEW), vault(&NEW.to_uppercase()));
+        for (one, other) in [(&lower, &upper), (&upper, &lower)] {
+            let sealed = one.seal(HERE, &Secret::new("x"));
+            assert_eq!(other.open(HERE, &sealed).unwrap().expose(), "x");
+            assert!(other.knows(&one.key_id().to_string()));
+        }
+        assert!(!vault(OLD).knows(&lower.key_id().to_string()));
+    }
+
+    /// As it stands in databases: the first eight bytes of a hash of the key's text.
+    #[test]
+    fn a_master_key_has_the_id_it_always_had() {
+        assert_eq!(vault(NEW).key_id().to_string(), "09af14f367e3090d");
+        assert_eq!(vault(&NEW.to_uppercase()).key_id().to_string(), "d72d180e31843a8c");
     }
 
     #[test]
