@@ -8,7 +8,7 @@ mod health;
 mod routes;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
@@ -62,19 +62,17 @@ pub type SubscriptionKey = (Arc<str>, Arc<str>);
 pub struct Endpoint {
     pub id: Arc<str>,
     pub tenant: Arc<str>,
-    pub target: Target,
     pub matcher: Matcher,
     pub filter: Option<Filter>,
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    pub signer: Signer,
+    /// `None`: it cannot be called from here, because another master key sealed its secrets, or its URL is refused. What it
+    /// takes is readable all the same, so its events are kept for a replica that can.
+    pub reach: Option<Reach>,
     pub retry: RetryPolicy,
     pub timeout: Duration,
     pub ordering: Ordering,
     pub enabled: bool,
     /// Events are kept for it: it is on, or paused by hand.
     pub takes_events: bool,
-    /// Its own authority and client certificate.
-    pub tls: Option<Arc<TlsIdentity>>,
     pub rate_limit: u32,
     pub max_concurrency: u32,
     pub guarded: Guarded,
@@ -86,14 +84,23 @@ pub struct Endpoint {
     pub circuit_opened_at: Option<time::OffsetDateTime>,
 }
 
+/// What a call to a subscription is made of.
+pub struct Reach {
+    pub target: Target,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub signer: Signer,
+    /// Its own authority and client certificate.
+    pub tls: Option<Arc<TlsIdentity>>,
+}
+
 #[derive(Default)]
 struct TenantCatalog {
     by_id: HashMap<Arc<str>, Arc<Endpoint>>,
     /// Those that take events.
     routes: Routes<Arc<Endpoint>>,
     by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
-    /// Those that are there and cannot be used here.
-    unusable: HashSet<Box<str>>,
+    /// Those that are there, and not even what they take can be read here.
+    unreadable: BTreeSet<Box<str>>,
 }
 
 /// Cheap to clone.
@@ -192,12 +199,20 @@ impl Catalog {
         self.inner.tenants.read().get(tenant)?.by_id.get(id).cloned()
     }
 
-    /// Is it there, and yet no endpoint? Then this replica cannot read it: another version or another master key wrote it.
+    /// Is it there, and yet cannot be called from here?
     pub fn is_unusable(&self, tenant: &str, id: &str) -> bool {
-        self.inner.tenants.read().get(tenant).is_some_and(|tenant| tenant.unusable.contains(id))
+        let tenants = self.inner.tenants.read();
+        let Some(tenant) = tenants.get(tenant) else { return false };
+        tenant.by_id.get(id).map_or_else(|| tenant.unreadable.contains(id), |endpoint| endpoint.reach.is_none())
     }
 
-    /// Every subscription of the tenant, enabled or not.
+    /// Those of the tenant that another version wrote, and this one cannot read.
+    pub fn unreadable(&self, tenant: &str) -> Vec<Box<str>> {
+        let tenants = self.inner.tenants.read();
+        tenants.get(tenant).map(|tenant| tenant.unreadable.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Every subscription of the tenant that can be read, enabled or not.
     pub fn all(&self, tenant: &str) -> Vec<Arc<Endpoint>> {
         self.inner.tenants.read().get(tenant).map(|tenant| tenant.by_id.values().cloned().collect()).unwrap_or_default()
     }
@@ -277,10 +292,10 @@ impl Catalog {
         if let Some(before) = &before {
             tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));
         }
-        tenant.unusable.remove(id.as_str());
+        tenant.unreadable.remove(id.as_str());
         let Some(endpoint) = compiled else {
             if !is_deleted {
-                tenant.unusable.insert(id.into());
+                tenant.unreadable.insert(id.into());
             }
             return;
         };
@@ -294,19 +309,29 @@ impl Catalog {
         tenant.by_id.insert(Arc::clone(&endpoint.id), endpoint);
     }
 
-    /// What was checked at write time compiles; a row that does not (an older or newer version wrote it) is left out, loudly.
+    /// What was checked at write time compiles; what does not (another version wrote it, or another master key sealed it) is
+    /// left out, loudly.
     fn compile(&self, id: &str, row: Result<SubscriptionRow, db::Error>, secrets: &[SealedSecret]) -> Option<Endpoint> {
-        let endpoint = row.map_err(Error::from).and_then(|row| {
-            let secrets = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets)?;
-            // What was seen of it stays known, whatever else has changed.
-            let health = self.endpoint(&row.tenant, id).map(|before| Arc::clone(&before.health)).unwrap_or_default();
-            health.know(row.failing_since.is_some());
-            compile(&row, secrets, health, self.inner.allow_private)
-        });
         let loudly = |error: &Error| {
             tracing::error!(subscription = id, error = %Chain(error), "A subscription cannot be used.");
         };
-        endpoint.inspect_err(loudly).ok()
+        let row = row.map_err(Error::from).inspect_err(loudly).ok()?;
+        // What was seen of it stays known, whatever else has changed.
+        let health = self.endpoint(&row.tenant, id).map(|before| Arc::clone(&before.health)).unwrap_or_default();
+        health.know(row.failing_since.is_some());
+        let reach = self.reach(&row, secrets).inspect_err(loudly).ok();
+        compile(&row, reach, health).inspect_err(loudly).ok()
+    }
+
+    fn reach(&self, row: &SubscriptionRow, secrets: &[SealedSecret]) -> Result<Reach, Error> {
+        let secrets = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets)?;
+        let keys = if row.settings.signatures == Signatures::Both { secrets.keys } else { Vec::new() };
+        Ok(Reach {
+            target: Target::parse(&row.settings.url, self.inner.allow_private)?,
+            headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
+            signer: Signer::new(secrets.signing, keys)?,
+            tls: secrets.tls.as_ref().map(Tls::identity).transpose()?,
+        })
     }
 
     pub fn seal(&self, tenant: &str, subscription: &str, id: &str, secret: &Secret) -> SealedSecret {
@@ -390,38 +415,20 @@ fn open_secrets(
     Ok(opened)
 }
 
-fn compile(
-    row: &SubscriptionRow,
-    secrets: OpenSecrets,
-    health: Arc<Health>,
-    allow_private: bool,
-) -> Result<Endpoint, Error> {
-    let Settings {
-        url,
-        event_types,
-        filter,
-        rate_limit,
-        max_concurrency,
-        timeout,
-        retry_schedule,
-        ordering,
-        signatures,
-        ..
-    } = &row.settings;
+fn compile(row: &SubscriptionRow, reach: Option<Reach>, health: Arc<Health>) -> Result<Endpoint, Error> {
+    let Settings { event_types, filter, rate_limit, max_concurrency, timeout, retry_schedule, ordering, .. } =
+        &row.settings;
     Ok(Endpoint {
         id: row.id.as_str().into(),
         tenant: row.tenant.as_str().into(),
-        target: Target::parse(url, allow_private)?,
         matcher: Matcher::parse("event_types", event_types)?,
         filter: filter.as_ref().map(|filter| Filter::new("filter", filter)).transpose()?,
-        headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
-        signer: Signer::new(secrets.signing, if *signatures == Signatures::Both { secrets.keys } else { Vec::new() })?,
+        reach,
         retry: RetryPolicy::new(retry_schedule.clone()),
         timeout: timeout.0,
         ordering: *ordering,
         enabled: row.enabled,
         takes_events: Standing::of(row.enabled, row.disabled_reason.as_deref()) != Standing::Disabled,
-        tls: secrets.tls.as_ref().map(Tls::identity).transpose()?,
         rate_limit: *rate_limit,
         max_concurrency: *max_concurrency,
         guarded: Guarded::new(&row.tenant, &row.id, *rate_limit, *max_concurrency)?,

@@ -85,7 +85,14 @@ impl From<Error> for Problem {
             Error::Kafka(_) | Error::Panicked => Problem::internal(&error),
             #[cfg(not(feature = "kafka"))]
             Error::NoKafka => Problem::internal(&error),
-            Error::Batch(_) | Error::Vault(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),
+            Error::Vault(error) => Problem::conflict(
+                "unusable_subscription",
+                format!(
+                    "{error}: give this replica the key that it was sealed with (TIDEGATE_MASTER_KEY takes several, with commas \
+                     between them), or delete the subscription and make it anew"
+                ),
+            ),
+            Error::Batch(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),
         }
     }
 }

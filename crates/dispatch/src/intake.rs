@@ -218,7 +218,7 @@ impl Intake {
         };
         let deliveries = endpoints.iter().map(|endpoint| {
             let ordering_key = ordering_key.clone().filter(|_| endpoint.ordering == Ordering::Key);
-            let is_now = deliver_at.is_none() && ordering_key.is_none();
+            let is_now = deliver_at.is_none() && ordering_key.is_none() && endpoint.reach.is_some();
             let place = if is_now { self.workers.promise() } else { None };
             NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, place }
         });

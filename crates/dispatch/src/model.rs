@@ -143,7 +143,8 @@ pub enum Standing {
     Paused,
     /// By Tidegate, because its receiver is gone or has failed for days: what comes in is not for it.
     Disabled,
-    /// The process that answers cannot read it, as its log says: another version or another master key wrote it.
+    /// The process that answers cannot call it, as its log says: another version wrote it, another master key sealed its
+    /// secrets, or its URL is refused here. What comes in waits for one that can.
     Unusable,
 }
 

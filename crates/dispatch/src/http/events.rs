@@ -421,8 +421,14 @@ async fn explain(
         } else if let Some(glob) = first_match(&endpoint.matcher) {
             match endpoint.filter.as_ref().and_then(|filter| filter.explain(&document).into_iter().next()) {
                 Some(mismatch) => Err(format!("its filter asks {}, but {}", mismatch.condition, mismatch.reason)),
-                None if endpoint.enabled => Ok(format!("{:?} matches", glob.as_str())),
-                None => Ok(format!("{:?} matches; it is paused, so the event waits for it", glob.as_str())),
+                None if !endpoint.enabled => {
+                    Ok(format!("{:?} matches; it is paused, so the event waits for it", glob.as_str()))
+                }
+                None if endpoint.reach.is_none() => Ok(format!(
+                    "{:?} matches; this replica cannot use it, as its log says, so the event waits for one that can",
+                    glob.as_str()
+                )),
+                None => Ok(format!("{:?} matches", glob.as_str())),
             }
         } else {
             Err(format!("none of its event types matches {:?}", event_type.as_str()))
@@ -430,6 +436,10 @@ async fn explain(
         let would_receive = reason.is_ok();
         let reason = reason.unwrap_or_else(|why_not| why_not);
         answers.push(Explanation { subscription_id: endpoint.id.to_string(), would_receive, reason });
+    }
+    for id in dispatch.catalog().unreadable(&caller.tenant) {
+        let reason = "another version wrote it, and this replica cannot read it, as its log says".to_owned();
+        answers.push(Explanation { subscription_id: id.into(), would_receive: false, reason });
     }
     answers.sort_by(|a, b| (!a.would_receive, &a.subscription_id).cmp(&(!b.would_receive, &b.subscription_id)));
     Ok(Json(answers))

@@ -358,12 +358,20 @@ pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow
 }
 
 async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
-    let secrets = dispatch.catalog().secrets(tenant, &row.id).await?;
+    let secrets = match dispatch.catalog().secrets(tenant, &row.id).await {
+        Ok(secrets) => Some(secrets),
+        Err(Error::Database(error)) => return Err(error.into()),
+        // What is not secret can be shown all the same.
+        Err(_) => None,
+    };
+    let is_unusable = secrets.is_none() || dispatch.catalog().is_unusable(tenant, &row.id);
     let is_asymmetric = row.settings.signatures == Signatures::Both;
+    let public_keys = secrets.as_ref().filter(|_| is_asymmetric).map(OpenSecrets::public_keys);
+    let (headers, tls) = secrets.map(|secrets| (secrets.headers, secrets.tls)).unwrap_or_default();
     Ok(Subscription {
-        headers: secrets.headers.keys().map(|name| (name.clone(), HIDDEN.to_owned())).collect(),
-        tls: secrets.tls.as_ref().map(Tls::view),
-        state: match dispatch.catalog().is_unusable(tenant, &row.id) {
+        headers: headers.into_keys().map(|name| (name, HIDDEN.to_owned())).collect(),
+        tls: tls.as_ref().map(Tls::view),
+        state: match is_unusable {
             true => Standing::Unusable,
             false => Standing::of(row.enabled, row.disabled_reason.as_deref()),
         },
@@ -374,7 +382,7 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         failing_since: row.failing_since,
         created_at: row.created_at,
         updated_at: row.updated_at,
-        public_keys: if is_asymmetric { secrets.public_keys() } else { Vec::new() },
+        public_keys: public_keys.unwrap_or_default(),
         secret: None,
         gate: None,
     })

@@ -23,7 +23,7 @@ use super::{
     lane::{LaneKey, Placed, Shape},
 };
 use crate::{
-    catalog::Endpoint,
+    catalog::{Endpoint, Reach},
     clock,
     delivery::{MessageId, Next, Outcome, Status, decide},
     metrics as names,
@@ -51,6 +51,10 @@ impl Inner {
         if self.tasks.stopping().is_cancelled() {
             // It was on its way here when the worker gave its leases back.
             return self.give_back(&job);
+        }
+        if endpoint.enabled && endpoint.reach.is_none() {
+            // It has no use for a place in the lane.
+            return self.write_later(unusable(&job.delivery));
         }
         match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
             Placed::Queued => (),
@@ -85,10 +89,10 @@ impl Inner {
         });
     }
 
-    /// The subscription is gone, or it is there and this replica cannot use it.
+    /// The subscription is gone, or it is there and this replica cannot read it.
     fn without_endpoint(&self, delivery: &Claimed) -> Record {
         if self.deps.catalog.is_unusable(&delivery.tenant, &delivery.subscription) {
-            return deferred(delivery, LONG_WAIT, Some("put off: the subscription cannot be used, see the log"));
+            return unusable(delivery);
         }
         ended(delivery, Status::Cancelled, "the subscription is gone")
     }
@@ -150,12 +154,13 @@ impl Inner {
                 }
                 return deferred(delivery, PARKED_WAIT.mul_f64(1.0 + jitter()), Some(PARKED));
             }
+            let Some(reach) = &endpoint.reach else { return unusable(delivery) };
             // Past half its lease the first renewal might come too late: let someone start afresh.
             if job.claimed_at.elapsed() > self.deps.lease.length / 2 {
                 return deferred(delivery, Duration::ZERO, None);
             }
             // Before the pass: what the gate lets go must not wait, or the receiver sees it in one heap.
-            let mut turn = self.deps.client.turn(&endpoint.target).await;
+            let mut turn = self.deps.client.turn(&reach.target).await;
             match self.enter(&endpoint).await {
                 Entry::Pass(pass) => {
                     drop(head);
@@ -163,9 +168,9 @@ impl Inner {
                         // Others need not wait with it.
                         drop(turn);
                         tokio::time::sleep(pass.delay()).await;
-                        turn = self.deps.client.turn(&endpoint.target).await;
+                        turn = self.deps.client.turn(&reach.target).await;
                     }
-                    let (record, report) = self.attempt(&endpoint, job).await;
+                    let (record, report) = self.attempt(&endpoint, reach, job).await;
                     turn.answered();
                     pass.exit(report).await;
                     self.note_circuit(&endpoint, report == Report::Success).await;
@@ -220,17 +225,17 @@ impl Inner {
         self.deps.catalog.endpoint(&endpoint.tenant, &endpoint.id).is_some_and(|now| now.enabled)
     }
 
-    async fn attempt(&self, endpoint: &Endpoint, job: &Job) -> (Record, Report) {
+    async fn attempt(&self, endpoint: &Endpoint, reach: &Reach, job: &Job) -> (Record, Report) {
         let delivery = &job.delivery;
         let started = Instant::now();
         let body = body(delivery);
-        let headers = headers(endpoint, delivery, &body);
+        let headers = headers(reach, delivery, &body);
         let call = Call {
-            target: &endpoint.target,
+            target: &reach.target,
             headers: &headers,
             body,
             deadline: endpoint.timeout,
-            tls: endpoint.tls.as_ref(),
+            tls: reach.tls.as_ref(),
         };
         crash_point("send.before");
         let answer = tokio::select! {
@@ -322,6 +327,13 @@ fn deferred(delivery: &Claimed, wait: Duration, reason: Option<&str>) -> Record 
     Record { due_in: Some(wait), last_error: reason.map(str::to_owned), ..record }
 }
 
+/// Another replica may be able to, now or soon: it waits as long again as it has waited, within bounds.
+fn unusable(delivery: &Claimed) -> Record {
+    let waited = Duration::try_from(OffsetDateTime::now_utc() - delivery.event_at).unwrap_or_default();
+    let wait = waited.clamp(SHORT_WAIT, LONG_WAIT);
+    deferred(delivery, wait, Some("put off: the subscription cannot be used, see the log"))
+}
+
 /// A fault of ours, which the receiver's schedule does not pay for.
 fn panicked(delivery: &Claimed) -> Record {
     metrics::counter!(TASK_PANICS, "task" => "delivery").increment(1);
@@ -362,11 +374,11 @@ fn body(delivery: &Claimed) -> Bytes {
     body.into()
 }
 
-fn headers(endpoint: &Endpoint, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(reach: &Reach, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
     let timestamp = clock::unix_seconds();
     let id = MessageId::parse("id", &delivery.event_id);
-    let signature = id.map(|id| endpoint.signer.sign(id, timestamp, body)).unwrap_or_default();
-    let mut headers = Vec::with_capacity(endpoint.headers.len() + 5);
+    let signature = id.map(|id| reach.signer.sign(id, timestamp, body)).unwrap_or_default();
+    let mut headers = Vec::with_capacity(reach.headers.len() + 5);
     headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
     headers.push((header::USER_AGENT, HeaderValue::from_static(concat!("Tidegate/", env!("CARGO_PKG_VERSION")))));
     headers.push((HeaderName::from_static("webhook-timestamp"), timestamp.into()));
@@ -375,7 +387,7 @@ fn headers(endpoint: &Endpoint, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderN
             headers.push((HeaderName::from_static(name), value));
         }
     }
-    headers.extend(endpoint.headers.iter().cloned());
+    headers.extend(reach.headers.iter().cloned());
     headers
 }
 

@@ -24,6 +24,7 @@ mod signatures;
 mod stuck;
 mod tenants;
 mod tls;
+mod unusable;
 
 use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
 
