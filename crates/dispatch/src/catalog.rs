@@ -364,7 +364,7 @@ impl Catalog {
     }
 }
 
-fn place(subscription: &str, id: &str) -> String {
+pub(crate) fn place(subscription: &str, id: &str) -> String {
     format!("subscription/{subscription}/{id}")
 }
 

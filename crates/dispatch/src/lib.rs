@@ -9,6 +9,7 @@
 //! | [`operational`] | what becomes of subscriptions and deliveries, told as events |
 //! | [`job`] | replay, cancel and purge of many deliveries, in the background |
 //! | [`catalog`] | the subscriptions in memory, compiled |
+//! | `rotation` | secrets sealed anew, for another master key |
 //! | [`store`] | rows, in SQLite and PostgreSQL |
 
 mod announce;
@@ -27,6 +28,7 @@ mod metrics;
 pub mod model;
 pub mod operational;
 pub mod place;
+mod rotation;
 pub mod store;
 pub mod tls;
 pub mod worker;
@@ -44,6 +46,7 @@ use self::{
     intake::Intake,
     job::runner::Runner,
     kafka::Producer,
+    rotation::Rotation,
     store::{Lease, OnlyWorker, Store},
     worker::{Deps, Worker},
 };
@@ -92,13 +95,13 @@ impl Dispatch {
     /// Reads the subscriptions and starts the worker; fails if the database does.
     pub async fn start(config: Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
         let Parts { database, vault, gate, client, allow_private, kafka, is_worker } = parts;
-        #[cfg(feature = "kafka")]
         let tenants = tenancy::Store::new(database.clone());
         let store = Store::new(database);
         store.prepare_days().await?;
-        let catalog = Catalog::new(store.clone(), vault, allow_private);
+        let catalog = Catalog::new(store.clone(), vault.clone(), allow_private);
         catalog.refresh().await?;
         catalog.follow(tasks);
+        Rotation { store: store.clone(), tenants: tenants.clone(), vault }.follow(tasks);
         // Derived, never set by hand: two processes with one name would fence each other.
         let lease = Lease { owner: id::new("wrk").into(), length: config.lease };
         let only_worker = if is_worker { Some(store.begin_work().await?) } else { None };

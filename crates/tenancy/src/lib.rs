@@ -32,7 +32,7 @@ use platform::{
 use self::{config::Doors, door::Door, model::ApiKey, scope::Scope, store::NewKey, vault::Vault};
 pub use self::{
     http::routes,
-    store::{MIGRATIONS, Store, audit, keep_tenant},
+    store::{MIGRATIONS, Store, audit, forget_master_key, keep_tenant, remember_master_key},
 };
 
 /// What a role ends with a tenant, in the transaction that deletes it: so it is done even if this process dies then.
@@ -112,13 +112,14 @@ fn new_key<'a>(key: &'a Secret, name: &'a str, scopes: &'a [Scope], ttl: Option<
     NewKey { name, hash, hint: key::hint(key), scopes, ttl }
 }
 
-/// Refuses a master key that cannot open what this database holds; remembers a new one.
+/// Refuses master keys that cannot open all that this database holds; remembers a new one.
 pub async fn check_master_key(store: &Store, vault: &Vault) -> Result<(), MasterKeyError> {
-    let seen = store.master_keys().await?;
-    if !seen.is_empty() && !seen.iter().any(|id| vault.knows(id)) {
+    if let Some(id) = store.master_keys().await?.into_iter().find(|id| !vault.knows(id)) {
         return Err(MasterKeyError::Wrong(Invalid::new(
             "security.master_key",
-            "this is not the master key that this database's secrets were sealed with: set TIDEGATE_MASTER_KEY to that one (to rotate, write the new key, a comma, the old key)",
+            format!(
+                "this database's secrets were sealed with a master key that is not given (its id is {id}): set TIDEGATE_MASTER_KEY to that one; to rotate, write the new key, a comma, the old key, until the log says that every secret is sealed with the first"
+            ),
         )));
     }
     Ok(store.remember_master_key(&vault.key_id().to_string()).await?)

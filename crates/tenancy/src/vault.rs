@@ -82,6 +82,21 @@ impl Vault {
         self.keys.iter().any(|key| key.is(id))
     }
 
+    /// Is it the id of the first master key?
+    pub fn is_first(&self, id: &str) -> bool {
+        self.keys[0].is(id)
+    }
+
+    /// Was more than one given, as for a rotation?
+    pub fn has_several(&self) -> bool {
+        self.keys.len() > 1
+    }
+
+    /// Is it sealed with the first master key?
+    pub fn is_current(&self, sealed: &[u8]) -> bool {
+        sealed_with(sealed).is_some_and(|id| self.keys[0].ids.contains(&id))
+    }
+
     pub fn seal(&self, place: Place<'_>, secret: &Secret) -> Vec<u8> {
         let MasterKey { ids: [id, ..], key, .. } = &self.keys[0];
         let mut text = secret.expose().as_bytes().to_vec();
@@ -124,7 +139,7 @@ impl Vault {
 }
 
 /// The master key that these bytes say they were sealed with.
-fn sealed_with(sealed: &[u8]) -> Option<KeyId> {
+pub fn sealed_with(sealed: &[u8]) -> Option<KeyId> {
     sealed.get(1..=ID_LEN)?.try_into().ok().map(KeyId)
 }
 
@@ -226,7 +241,7 @@ mod tests {
         for (one, other) in [(&lower, &upper), (&upper, &lower)] {
             let sealed = one.seal(HERE, &Secret::new("x"));
             assert_eq!(other.open(HERE, &sealed).unwrap().expose(), "x");
-            assert!(other.knows(&one.key_id().to_string()));
+            assert!(other.is_current(&sealed) && other.is_first(&one.key_id().to_string()));
         }
         assert!(!vault(OLD).knows(&lower.key_id().to_string()));
     }

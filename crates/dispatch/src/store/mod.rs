@@ -10,11 +10,12 @@ mod plans;
 mod postgres;
 pub mod records;
 pub mod rejected;
+pub mod seals;
 pub mod search;
 mod sqlite;
 pub mod sweep;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod transition;
 mod upkeep;
 

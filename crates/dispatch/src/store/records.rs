@@ -7,7 +7,7 @@ use platform::{
     query,
 };
 use serde_json::value::RawValue;
-use tenancy::{audit, keep_tenant};
+use tenancy::{audit, keep_tenant, remember_master_key, vault::sealed_with};
 use time::OffsetDateTime;
 
 use super::{Store, milliseconds};
@@ -81,7 +81,7 @@ impl Store {
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
         let mut steps = vec![keep_tenant(tenant), bump(), insert, audit(tenant, actor, "subscription.created", id)];
-        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
         rows.and_then(|rows| first(&rows[2], subscription)).transpose()
     }
@@ -100,7 +100,7 @@ impl Store {
         let values = [tenant.into(), id.into(), json(settings), enabled, before.version.into()];
         let update = query!("update_subscription").with(values).must_match();
         let mut steps = vec![bump(), update, audit(tenant, actor, "subscription.changed", id)];
-        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
         rows.and_then(|rows| first(&rows[1], subscription)).transpose()
     }
@@ -213,7 +213,7 @@ impl Store {
         let touch = query!("touch_subscription").with([tenant.into(), id.into(), before.version.into()]).must_match();
         let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
         let mut steps = vec![bump(), touch, expire, audit(tenant, actor, "subscription.rotated", id)];
-        steps.extend(secrets.iter().map(|secret| insert_secret(tenant, id, secret)));
+        steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
         rows.and_then(|rows| first(&rows[1], subscription)).transpose()
     }
@@ -303,17 +303,20 @@ impl Store {
     }
 }
 
-fn bump() -> Step {
+/// The row lock that all changes to subscriptions take, one after the other.
+pub(super) fn bump() -> Step {
     query!("bump_version").with([])
 }
 
-fn insert_secret(tenant: &str, subscription: &str, secret: &SealedSecret) -> Step {
-    query!("insert_secret").with([
-        tenant.into(),
-        subscription.into(),
-        secret.id.as_str().into(),
-        secret.sealed.as_slice().into(),
-    ])
+fn insert_secrets(tenant: &str, subscription: &str, secrets: &[SealedSecret]) -> Vec<Step> {
+    let insert = |secret: &SealedSecret| {
+        let values = [tenant.into(), subscription.into(), secret.id.as_str().into(), secret.sealed.as_slice().into()];
+        query!("insert_secret").with(values)
+    };
+    // All of them were sealed just now, with the same one.
+    let master_key = secrets.first().and_then(|secret| sealed_with(&secret.sealed));
+    let remember = master_key.map(|id| remember_master_key(&id.to_string()));
+    remember.into_iter().chain(secrets.iter().map(insert)).collect()
 }
 
 fn json(settings: &Settings) -> Value {

@@ -21,7 +21,7 @@ use crate::store::{
 
 pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
 
-pub(in crate::store) async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
+pub(crate) async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
     let folder = tempfile::tempdir().unwrap();
     case(open("", folder.path()).await).await;
     let postgres = need!(testkit::postgres());
@@ -36,6 +36,10 @@ pub(in crate::store) async fn open(url: &str, folder: &std::path::Path) -> Store
     let store = Store::new(database);
     store.prepare_days().await.unwrap();
     store
+}
+
+pub(crate) fn tenants_of(store: &Store) -> tenancy::Store {
+    tenancy::Store::new(store.database.clone())
 }
 
 pub(in crate::store) fn lease(owner: &str, length: Duration) -> Lease {

@@ -177,7 +177,7 @@ impl Store {
     }
 
     pub async fn remember_master_key(&self, id: &str) -> Result<(), Error> {
-        self.0.transact([query!("insert_master_key").with([id.into()])]).await.map(drop)
+        self.0.transact([remember_master_key(id)]).await.map(drop)
     }
 }
 
@@ -204,6 +204,16 @@ pub fn audit(tenant: &str, actor: &str, action: &str, target: &str) -> Step {
 /// The first step of whatever makes something that acts for a tenant: nothing is made for one that is deleted meanwhile.
 pub fn keep_tenant(tenant: &str) -> Step {
     query!("keep_tenant").with([tenant.into()]).must_match()
+}
+
+/// A part of whatever writes a sealed secret: no start without this master key from then on.
+pub fn remember_master_key(id: &str) -> Step {
+    query!("insert_master_key").with([id.into()])
+}
+
+/// Nothing is sealed with this master key any more: a start can do without it.
+pub fn forget_master_key(id: &str) -> Step {
+    query!("delete_master_key").with([id.into()])
 }
 
 fn milliseconds(duration: Duration) -> Value {

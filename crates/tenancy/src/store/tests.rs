@@ -263,7 +263,7 @@ async fn of_many_ids_those_of_tenants_are_told() {
 }
 
 #[tokio::test]
-async fn a_wrong_master_key_is_noticed_and_a_rotation_is_not() {
+async fn a_start_needs_every_master_key_that_is_not_forgotten() {
     let vault = |keys: &str| crate::vault::Vault::new(&platform::secret::Secret::new(keys)).unwrap();
     let (one, two) = ("11".repeat(32), "22".repeat(32));
     each_store(async |store| {
@@ -271,7 +271,14 @@ async fn a_wrong_master_key_is_noticed_and_a_rotation_is_not() {
         crate::check_master_key(&store, &vault(&one)).await.unwrap();
         assert!(crate::check_master_key(&store, &vault(&two)).await.is_err());
         crate::check_master_key(&store, &vault(&format!("{two},{one}"))).await.unwrap();
+        let (old, new) = (vault(&one).key_id().to_string(), vault(&two).key_id().to_string());
+        for (lone, missing) in [(&two, &old), (&one, &new)] {
+            let refused = crate::check_master_key(&store, &vault(lone)).await.unwrap_err().to_string();
+            assert!(refused.contains("TIDEGATE_MASTER_KEY") && refused.contains(missing), "{refused}");
+        }
+        store.0.transact([forget_master_key(&old)]).await.unwrap();
         crate::check_master_key(&store, &vault(&two)).await.unwrap();
+        assert!(crate::check_master_key(&store, &vault(&one)).await.is_err());
     })
     .await;
 }

@@ -20,6 +20,7 @@ mod order;
 mod outage;
 mod own_listeners;
 mod retry;
+mod rotation;
 mod signatures;
 mod stuck;
 mod tenants;

@@ -1,0 +1,1 @@
+DELETE FROM master_keys WHERE id = ?1
