@@ -36,16 +36,27 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Bring the database's schema up to date, then exit
     ///
-    /// `serve` does this by itself. Run it beforehand where replicas may not change the schema. Any number of processes
-    /// may do it at once.
+    /// `serve` does this by itself. Any number of processes may do it at once. Where the replicas' role of PostgreSQL may
+    /// only read and write rows, run it beforehand as the role that owns the tables, and once a day: it also makes the
+    /// tables of the next four days.
     #[command(after_help = "\
 Examples:
   tidegate migrate
-  DATABASE_URL=postgres://tidegate:secret@db:5432/tidegate tidegate migrate")]
+  DATABASE_URL=postgres://owner:secret@db:5432/tidegate tidegate migrate
+
+What a role of PostgreSQL needs that only serves, given once by the owner:
+  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO replica;
+  GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO replica;
+  ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO replica;
+  ALTER DEFAULT PRIVILEGES GRANT USAGE ON SEQUENCES TO replica;
+
+Days older than dispatch.retention are dropped by any process whose role owns the tables:
+let one serve, or drop events_, deliveries_ and attempts_YYYYMMDD yourself.")]
     Migrate(Source),
     /// Create, list, rotate and revoke API keys
     ///
-    /// Works on the database directly, also while `serve` runs, which notices within a second.
+    /// Works on the database directly, also while `serve` runs, which notices within a second. A new database is made ready;
+    /// the schema of one that is there is left to `serve` and `migrate`.
     #[command(subcommand)]
     Keys(Keys),
     /// Receive webhooks, to try things out: show, verify, count, delay or fail them

@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     api,
-    command::connect,
+    command::{bring_up_to_date, connect},
     config::{Config, Role},
     health,
 };
@@ -107,7 +107,7 @@ fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
 async fn open(config: &Config) -> anyhow::Result<(Database, Vault)> {
     let database = connect(&config.database).await?;
     let vault = config.security.vault()?;
-    for migration in database.migrate(api::MIGRATIONS).await? {
+    for migration in bring_up_to_date(&database).await? {
         tracing::info!(set = migration.set, migration = migration.migration, "Migrated the schema.");
     }
     tenancy::check_master_key(&tenancy::Store::new(database.clone()), &vault).await.map_err(|error| match error {

@@ -21,6 +21,10 @@ pub enum Error {
         "another worker delivers from {0} already: stop it, or set database.url to a PostgreSQL, which serves any number of workers"
     )]
     SecondWorker(PathBuf),
+    #[error(
+        "the tables of {first} and later are missing, and this role of PostgreSQL may not make them: run `tidegate migrate` now and once a day as the role that owns the tables"
+    )]
+    NoDay { first: time::Date, has_today: bool, source: db::Error },
     #[cfg(feature = "kafka")]
     #[error(transparent)]
     Kafka(#[from] rdkafka::error::KafkaError),
@@ -92,7 +96,8 @@ impl From<Error> for Problem {
                      between them), or delete the subscription and make it anew"
                 ),
             ),
-            Error::Batch(_) | Error::Gate(_) | Error::SecondWorker(_) => Problem::internal(&error),
+            Error::Batch(_) | Error::Gate(_) => Problem::internal(&error),
+            Error::SecondWorker(_) | Error::NoDay { .. } => Problem::internal(&error),
         }
     }
 }

@@ -36,7 +36,7 @@ pub mod worker;
 use std::{sync::Arc, time::Duration};
 
 use gate::gate::Gate;
-use platform::{db::Database, http_client::HttpClient, id, shutdown::Tasks};
+use platform::{db::Database, http_client::HttpClient, id, problem::Chain, shutdown::Tasks};
 use tenancy::vault::Vault;
 
 use self::{
@@ -97,7 +97,11 @@ impl Dispatch {
         let Parts { database, vault, gate, client, allow_private, kafka, is_worker } = parts;
         let tenants = tenancy::Store::new(database.clone());
         let store = Store::new(database);
-        store.prepare_days().await?;
+        match store.prepare_days().await {
+            // Others may make them until they are needed; upkeep says every hour that they lack.
+            Err(Error::NoDay { has_today: true, .. }) => (),
+            prepared => prepared?,
+        }
         let catalog = Catalog::new(store.clone(), vault.clone(), allow_private);
         catalog.refresh().await?;
         catalog.follow(tasks);
@@ -172,15 +176,20 @@ impl Dispatch {
             let mut tick = tokio::time::interval(Duration::from_secs(3600));
             while stopping.run_until_cancelled(tick.tick()).await.is_some() {
                 let Inner { store, config, .. } = &*dispatch.inner;
+                if let Err(error) = store.prepare_days().await {
+                    tracing::warn!(error = %Chain(&error), "Not all tables of the coming days are there, and without a day's tables its events are not taken. It is looked at again in an hour.");
+                }
                 let done = async {
-                    store.prepare_days().await?;
                     store.forget_jobs(config.retention).await?;
                     store.forget(config.retention).await
                 };
                 match done.await {
                     Ok(0) => (),
                     Ok(gone) => tracing::info!(gone, "Old records are gone."),
-                    Err(error) => tracing::warn!(%error, "Upkeep failed; it runs again in an hour."),
+                    Err(error) if error.is_forbidden() => {
+                        tracing::warn!(error = %Chain(&error), "This role of PostgreSQL may not drop the tables of days older than dispatch.retention. A process whose role owns them does it for all.");
+                    }
+                    Err(error) => tracing::warn!(error = %Chain(&error), "Upkeep failed; it runs again in an hour."),
                 }
             }
         });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use platform::{config::Invalid, shutdown::Tasks};
+use platform::{config::Invalid, db::Schema, shutdown::Tasks};
 use tenancy::{
     Tenancy, check,
     config::Doors,
@@ -12,7 +12,7 @@ use tenancy::{
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{connect, print};
+use super::{bring_up_to_date, connect, print};
 use crate::{
     api,
     cli::{Keys, Tenant},
@@ -59,7 +59,16 @@ pub(super) async fn run(command: Keys) -> anyhow::Result<()> {
 async fn open(arguments: &Tenant) -> anyhow::Result<Tenancy> {
     let config = config::database_only(&arguments.source.layers()?)?;
     let database = connect(&config).await?;
-    database.migrate(api::MIGRATIONS).await?;
+    // A new database is made ready. One that serves already is changed by `serve` and `migrate` alone.
+    match database.schema(&[tenancy::MIGRATIONS]).await? {
+        Schema::UpToDate => (),
+        Schema::New => drop(bring_up_to_date(&database).await?),
+        Schema::Behind(migration) => {
+            bail!(
+                "the schema lacks {migration} of this version: run `tidegate migrate` first, or the version that serves"
+            )
+        }
+    }
     let tenancy = Tenancy::new(&Doors::Dev, database, api::ENDINGS, Tasks::new());
     let tenant = &arguments.tenant;
     if tenancy.store().tenant(tenant).await?.is_none() {

@@ -17,7 +17,7 @@ use anyhow::Context;
 use clap::CommandFactory;
 use platform::{
     config::Invalid,
-    db::{self, Database},
+    db::{self, Applied, Database},
 };
 
 use crate::{
@@ -26,6 +26,9 @@ use crate::{
     config::{self, Config},
     serve,
 };
+
+const NOT_ALLOWED: &str = "the schema is not up to date, and this role of PostgreSQL may not change it: run `tidegate migrate` \
+    as the role that owns the tables";
 
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
@@ -70,7 +73,8 @@ fn print(text: &str) -> anyhow::Result<()> {
 async fn migrate(source: &Source) -> anyhow::Result<()> {
     let config = config::database_only(&source.layers()?)?;
     let database = connect(&config).await?;
-    let applied = database.migrate(api::MIGRATIONS).await?;
+    let applied = bring_up_to_date(&database).await?;
+    dispatch::store::Store::new(database).prepare_days().await?;
     let mut text = String::new();
     for migration in &applied {
         text.push_str(&format!("applied {} {}\n", migration.set, migration.migration));
@@ -79,6 +83,15 @@ async fn migrate(source: &Source) -> anyhow::Result<()> {
         text.push_str("The schema is up to date.\n");
     }
     print(&text)
+}
+
+/// Migrates, or says who can.
+pub(crate) async fn bring_up_to_date(database: &Database) -> anyhow::Result<Vec<Applied>> {
+    database.migrate(api::MIGRATIONS).await.map_err(|error| {
+        let is_forbidden = error.is_forbidden();
+        let error = anyhow::Error::from(error);
+        if is_forbidden { error.context(NOT_ALLOWED) } else { error }
+    })
 }
 
 /// Connects to the database, or says where it was looked for and which key says so.

@@ -1,8 +1,9 @@
 //! Many processes on one database at once: one migrates, the others wait, all work.
 
+use serde_json::json;
 use testkit::need;
 
-use crate::support::{Backend, Call, Setup, Tidegate, each_backend};
+use crate::support::{Backend, Call, MASTER_KEY, Setup, Tidegate, each_backend};
 
 each_backend! {
     ten_migrations_at_once_apply_each_step_once
@@ -55,6 +56,75 @@ fn ten_replicas_start_at_once_on_a_fresh_database() {
     for replica in replicas {
         replica.wait(crate::support::SOON).succeeded();
     }
+}
+
+/// Where replicas may not change the schema, another role migrates beforehand.
+#[test]
+fn a_role_that_may_only_read_and_write_rows_serves_what_another_has_migrated() {
+    let postgres = need!(testkit::postgres());
+    let command = |args: &[&str], url: &str| Setup::command(args).env("DATABASE_URL", url);
+    command(&["migrate"], &postgres.url()).run().succeeded();
+    let url = postgres.url_for_rows_alone();
+    assert_eq!(command(&["migrate"], &url).run().succeeded().stdout, "The schema is up to date.\n");
+    command(&["keys", "create", "--name", "by hand"], &url).run().succeeded();
+    let serve = || Setup::serve().env("DATABASE_URL", &url).env("TIDEGATE_MASTER_KEY", MASTER_KEY);
+    let replica = serve().start();
+    let sink = crate::sink::sink(&["--quiet"]);
+    let new = json!({"url": format!("http://{}", sink.addr()), "event_types": ["a"], "ordering": "key"});
+    Call::post("/v1/subscriptions", new).to(replica.addr()).expect(201);
+    let event = json!({"type": "a", "data": 1, "ordering_key": "k"});
+    Call::post("/v1/events", event).to(replica.addr()).expect(202);
+    testkit::wait_until(crate::support::SOON, "the delivery", || {
+        replica.get("/v1/deliveries?status=delivered").expect(200)["data"].as_array().unwrap().len() == 1
+    });
+    replica.stop().succeeded();
+    let day = |offset: &str| {
+        postgres.sql(&format!("SELECT to_char(now() AT TIME ZONE 'UTC' + '{offset}', 'YYYYMMDD')"))[0][0]
+            .clone()
+            .unwrap()
+    };
+    postgres.sql(&format!("DROP TABLE events_{}", day("4 days")));
+    let replica = serve().start();
+    testkit::wait_until(crate::support::SOON, "the warning", || {
+        replica.output().contains("`tidegate migrate` now and once a day")
+    });
+    replica.stop().succeeded();
+    postgres.sql(&format!("DROP TABLE events_{}", day("0 days")));
+    for ended in [serve().run(), command(&["migrate"], &url).run()] {
+        assert_eq!(ended.code, Some(1), "{}", ended.output);
+        assert!(ended.output.contains("`tidegate migrate` now and once a day"), "{}", ended.output);
+    }
+    command(&["migrate"], &postgres.url()).run().succeeded();
+    serve().start().stop().succeeded();
+}
+
+#[test]
+fn who_may_not_migrate_is_told_who_may() {
+    let postgres = need!(testkit::postgres());
+    let url = postgres.url_for_rows_alone();
+    for setup in [Setup::command(&["migrate"]), Setup::command(&["keys", "list"]), Setup::serve()] {
+        let ended = setup.env("DATABASE_URL", &url).run();
+        assert_eq!(ended.code, Some(1), "{}", ended.output);
+        assert!(ended.output.contains("as the role that owns the tables"), "{}", ended.output);
+    }
+}
+
+/// `keys list` of a newer version used to migrate production in passing.
+#[test]
+fn keys_make_a_new_database_ready_and_leave_the_schema_of_another_alone() {
+    let postgres = need!(testkit::postgres());
+    let keys = || Setup::command(&["keys", "list"]).env("DATABASE_URL", &postgres.url()).run();
+    keys().succeeded();
+    postgres.sql("DELETE FROM migrations_dispatch WHERE version = 8");
+    keys().succeeded();
+    postgres.sql("DELETE FROM migrations_tenancy WHERE version = 2");
+    let ended = keys();
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(
+        ended.output.contains("lacks V2__deleted") && ended.output.contains("`tidegate migrate`"),
+        "{}",
+        ended.output
+    );
 }
 
 #[test]

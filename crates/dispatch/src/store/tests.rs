@@ -513,6 +513,34 @@ fn of_retention_a_part_of_a_day_keeps_all_of_it() {
     }
 }
 
+/// Where replicas may not change the schema, days are made by another role, and one that nobody made is waited for.
+#[tokio::test]
+async fn in_postgres_a_role_for_rows_alone_works_while_today_has_its_tables() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), need!(testkit::postgres()));
+    let owner = open(&server.url(), folder.path()).await;
+    let file = File { url: Secret::new(server.url_for_rows_alone()), pool_size: 4, ca_file: String::new() };
+    let store = Store::new(Database::connect(&Config::new(&file, folder.path()).unwrap()).await.unwrap());
+    store.prepare_days().await.unwrap();
+    assert!(store.forget(Duration::ZERO).await.unwrap_err().is_forbidden(), "yesterday is its owner's to drop");
+    let drop_day = |days: i64| {
+        let date = (OffsetDateTime::now_utc() + time::Duration::days(days)).date().to_string().replace('-', "");
+        server.sql(&format!("DROP TABLE events_{date}"));
+    };
+    drop_day(2);
+    let lacks = async || match store.prepare_days().await {
+        Err(crate::error::Error::NoDay { has_today, .. }) => has_today,
+        other => panic!("{other:?}"),
+    };
+    assert!(lacks().await);
+    take_in(&store, vec![event("a", 1)]).await;
+    drop_day(0);
+    assert!(!lacks().await);
+    let refused = store.take_in(vec![event("b", 1)], &lease("w", MINUTE)).await.unwrap_err();
+    assert!(refused.is_transient(), "{refused:?}");
+    owner.prepare_days().await.unwrap();
+    take_in(&store, vec![event("b", 1)]).await;
+}
+
 /// A drop that waits for its lock holds up all who come after it.
 #[tokio::test]
 async fn in_postgres_a_day_that_someone_reads_stays_for_the_next_round() {

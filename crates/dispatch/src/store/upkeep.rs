@@ -4,7 +4,7 @@
 //! which something waits for its time, that stays.
 //! In SQLite old rows are deleted a few thousand at a time, so that a write never waits long.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use deadpool_postgres::Object;
 use platform::{
@@ -32,11 +32,16 @@ const LOCK: i64 = 0x6469_7370_6174_6368;
 
 impl Store {
     /// Makes the partitions of the coming days. Intake needs them, so this runs before it.
-    pub async fn prepare_days(&self) -> Result<(), Error> {
-        match &self.database {
-            Database::Sqlite(_) => Ok(()),
-            Database::Postgres(postgres) => make_partitions(postgres).await,
-        }
+    pub async fn prepare_days(&self) -> Result<(), crate::error::Error> {
+        let Database::Postgres(postgres) = &self.database else { return Ok(()) };
+        let mut client = postgres.client().await?;
+        let today = database_date(&client).await?;
+        let missing = missing_days(&client, today).await?;
+        let Some(&first) = missing.first() else { return Ok(()) };
+        make_partitions(&mut client, &missing).await.map_err(|error| match error.is_forbidden() {
+            true => crate::error::Error::NoDay { first, has_today: !missing.contains(&today), source: error },
+            false => error.into(),
+        })
     }
 
     /// Ends what is older than `retention`. Returns how many partitions, or events, went.
@@ -86,14 +91,22 @@ async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Er
     }
 }
 
-async fn make_partitions(postgres: &Postgres) -> Result<(), Error> {
-    let mut client = postgres.client().await?;
-    let today = database_date(&client).await?;
+/// Of yesterday and the days to come, those that lack a partition.
+async fn missing_days(client: &Object, today: Date) -> Result<Vec<Date>, Error> {
+    let mut present = HashSet::new();
+    for (table, _) in PARTITIONED {
+        let rows = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
+        present.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
+    let lacks_one = |date: &Date| PARTITIONED.iter().any(|(table, _)| !present.contains(&partition(table, *date)));
+    Ok((-1..=DAYS_AHEAD).map(|day| today + time::Duration::days(day)).filter(lacks_one).collect())
+}
+
+async fn make_partitions(client: &mut Object, days: &[Date]) -> Result<(), Error> {
     // Replicas that start together would all make the same tables.
     let transaction = client.transaction().await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-    for day in -1..=DAYS_AHEAD {
-        let date = today + time::Duration::days(day);
+    for &date in days {
         for (table, prefix) in PARTITIONED {
             let (from, to) = (bound(prefix, date), bound(prefix, date + time::Duration::days(1)));
             let name = partition(table, date);
@@ -105,8 +118,7 @@ async fn make_partitions(postgres: &Postgres) -> Result<(), Error> {
                 .await?;
         }
     }
-    transaction.commit().await?;
-    Ok(())
+    Ok(transaction.commit().await?)
 }
 
 async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64, Error> {
@@ -122,6 +134,14 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
 async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, Error> {
     let today = database_date(client).await?;
     let keep_from = keep_from(today, retention);
+    let gone = end_days_before(client, keep_from).await;
+    let before = bound("evt", keep_from);
+    client.execute(include_str!("postgres/cancel_orphans.sql"), &[&before]).await?;
+    client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
+    gone
+}
+
+async fn end_days_before(client: &mut Object, keep_from: Date) -> Result<u64, Error> {
     let mut gone = 0;
     for (table, _) in PARTITIONED {
         let partitions = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
@@ -130,9 +150,6 @@ async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, E
             gone += u64::from(end_day(client, table, &name).await?);
         }
     }
-    let before = bound("evt", keep_from);
-    client.execute(include_str!("postgres/cancel_orphans.sql"), &[&before]).await?;
-    client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
     Ok(gone)
 }
 

@@ -27,6 +27,13 @@ pub struct Migrations {
     pub postgres: &'static [(&'static str, &'static str)],
 }
 
+impl Migrations {
+    /// The table of what was applied.
+    fn history(&self) -> String {
+        format!("migrations_{}", self.name)
+    }
+}
+
 /// A migration that this call applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
@@ -34,8 +41,40 @@ pub struct Applied {
     pub migration: &'static str,
 }
 
+/// How a database stands to what this version knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    /// Nothing was ever applied to it.
+    New,
+    /// This migration is the first that it lacks.
+    Behind(&'static str),
+    UpToDate,
+}
+
+/// Reads, and asks for no right to do more.
+pub(super) async fn schema(database: &Database, sets: &[Migrations]) -> Result<Schema, Error> {
+    let (mut is_new, mut lacks) = (true, None);
+    for set in sets {
+        let (list, before) = match database {
+            Database::Sqlite(sqlite) => (set.sqlite, history_in_sqlite(&sqlite.connection()?, set)?),
+            Database::Postgres(postgres) => (set.postgres, history_in_postgres(&*postgres.client().await?, set).await?),
+        };
+        is_new &= before.is_empty();
+        lacks = lacks.or(missing(list, &before)?.first().map(|migration| migration.name));
+    }
+    Ok(match lacks {
+        None => Schema::UpToDate,
+        Some(_) if is_new => Schema::New,
+        Some(name) => Schema::Behind(name),
+    })
+}
+
 pub(super) async fn run(database: &Database, sets: &[Migrations]) -> Result<Vec<Applied>, Error> {
     let mut applied = Vec::new();
+    // Whoever may not change the schema can still start on one that needs no change.
+    if schema(database, sets).await? == Schema::UpToDate {
+        return Ok(applied);
+    }
     match database {
         Database::Sqlite(sqlite) => {
             // SQLite locks one transaction at a time; a file lock covers the whole list, between processes too.
@@ -76,13 +115,28 @@ fn locked(file: File) -> io::Result<File> {
     Ok(file)
 }
 
+fn history_in_sqlite(connection: &rusqlite::Connection, set: &Migrations) -> Result<HashMap<i32, String>, Error> {
+    let history = set.history();
+    if !connection.table_exists(None, history.as_str())? {
+        return Ok(HashMap::new());
+    }
+    let mut read = connection.prepare(&format!("SELECT version, checksum FROM {history}"))?;
+    Ok(read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?)
+}
+
+async fn history_in_postgres(client: &Client, set: &Migrations) -> Result<HashMap<i32, String>, Error> {
+    let history = set.history();
+    if !client.query_one("SELECT to_regclass($1::text) IS NOT NULL", &[&history]).await?.get::<_, bool>(0) {
+        return Ok(HashMap::new());
+    }
+    let rows = client.query(&format!("SELECT version, checksum FROM {history}"), &[]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
 fn migrate_sqlite(connection: &mut rusqlite::Connection, set: &Migrations) -> Result<Vec<Applied>, Error> {
-    let history = format!("migrations_{}", set.name);
+    let history = set.history();
     connection.execute_batch(&create(&history))?;
-    let before = connection
-        .prepare(&format!("SELECT version, checksum FROM {history}"))?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+    let before = history_in_sqlite(connection, set)?;
     let note = format!(
         "INSERT INTO {history} (version, name, applied_on, checksum)
          VALUES (?1, ?2, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), ?3)"
@@ -102,10 +156,9 @@ fn migrate_sqlite(connection: &mut rusqlite::Connection, set: &Migrations) -> Re
 }
 
 async fn migrate_postgres(client: &mut Client, set: &Migrations) -> Result<Vec<Applied>, Error> {
-    let history = format!("migrations_{}", set.name);
+    let history = set.history();
     client.batch_execute(&create(&history)).await?;
-    let rows = client.query(&format!("SELECT version, checksum FROM {history}"), &[]).await?;
-    let before = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let before = history_in_postgres(client, set).await?;
     let note = format!(
         "INSERT INTO {history} (version, name, applied_on, checksum)
          VALUES ($1, $2, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), $3)"

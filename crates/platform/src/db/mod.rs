@@ -19,10 +19,10 @@ use std::{
 
 use axum::http::StatusCode;
 use serde::Deserialize;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 pub use self::{
-    migrate::{Applied, Migrations},
+    migrate::{Applied, Migrations, Schema},
     query::{Query, Row, Step, Value},
 };
 use self::{postgres::Postgres, sqlite::Sqlite};
@@ -81,7 +81,13 @@ impl Database {
         }
     }
 
-    /// Brings the schema up to date. Any number of replicas may do this at once: one works, the others wait.
+    /// Does the schema hold what this version needs?
+    pub async fn schema(&self, sets: &[Migrations]) -> Result<Schema, Error> {
+        migrate::schema(self, sets).await
+    }
+
+    /// Brings the schema up to date. Any number of replicas may do this at once: one works, the others wait. Needs no right to
+    /// change it where there is nothing to do.
     pub async fn migrate(&self, sets: &[Migrations]) -> Result<Vec<Applied>, Error> {
         migrate::run(self, sets).await
     }
@@ -130,12 +136,19 @@ impl Error {
         match self {
             Error::Sqlite(error) => is_passing_in_sqlite(error),
             Error::Commit(error) => is_passing_in_sqlite(error),
-            Error::Postgres(error) => {
-                error.is_closed() || error.as_db_error().is_none_or(|db| is_passing_in_postgres(db.code().code()))
-            }
+            Error::Postgres(error) => error.is_closed() || error.as_db_error().is_none_or(is_passing_in_postgres),
             Error::GroupUndone | Error::Pool(_) | Error::Deadline(_) => true,
             Error::Open(..) | Error::Closed | Error::Build(_) | Error::Unreadable(..) => false,
             Error::Migrate(..) | Error::Changed(_) => false,
+        }
+    }
+
+    /// Does PostgreSQL not let this role do it?
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            Error::Postgres(error) => error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE),
+            Error::Migrate(_, error) => error.is_forbidden(),
+            _ => false,
         }
     }
 
@@ -175,9 +188,12 @@ fn is_passing_in_sqlite(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
 }
 
-/// Connection exceptions, resource shortage, shutdown, and the conflicts that a repeat resolves.
-fn is_passing_in_postgres(code: &str) -> bool {
+/// Connection exceptions, resource shortage, shutdown, the conflicts that a repeat resolves, and a day whose partition is not
+/// made yet.
+fn is_passing_in_postgres(error: &DbError) -> bool {
+    let code = error.code().code();
     ["08", "53", "57P", "40"].iter().any(|class| code.starts_with(class))
+        || error.routine() == Some("ExecFindPartition")
 }
 
 impl From<Error> for Problem {

@@ -55,6 +55,15 @@ impl Shared {
         &self.database
     }
 
+    /// A role that may read and write the rows of every table there is by now, and nothing else.
+    pub fn url_for_rows_alone(&self) -> String {
+        let role = format!("{}_rows", self.database);
+        self.sql(&format!("CREATE ROLE {role} LOGIN"));
+        self.sql(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"));
+        self.sql(&format!("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}"));
+        format!("postgres://{role}@127.0.0.1:{}/{}", self.port, self.database)
+    }
+
     /// One statement in this database; its rows as text.
     ///
     /// # Panics
