@@ -96,12 +96,18 @@ pub(crate) async fn bring_up_to_date(database: &Database) -> anyhow::Result<Vec<
 
 /// Connects to the database, or says where it was looked for and which key says so.
 pub(crate) async fn connect(config: &db::Config) -> anyhow::Result<Database> {
-    Database::connect(config).await.with_context(|| match config {
-        db::Config::Sqlite(path) => {
-            format!("database.url: SQLite's file {} does not open: check server.data_dir (--data-dir) and its permissions", path.display())
-        }
-        db::Config::Postgres(config) => {
-            format!("database.url (DATABASE_URL): PostgreSQL at {} does not answer: check that it runs and that the URL is right", config.place())
-        }
+    Database::connect(config).await.map_err(|error| {
+        let what = match (config, error.distrust()) {
+            (db::Config::Sqlite(path), _) => {
+                format!("database.url: SQLite's file {} does not open: check server.data_dir (--data-dir) and its permissions", path.display())
+            }
+            (db::Config::Postgres(config), Some(advice)) => {
+                format!("database.url (DATABASE_URL): PostgreSQL at {} is not trusted: {advice}; or go without TLS: add ?sslmode=disable to the URL", config.place())
+            }
+            (db::Config::Postgres(config), None) => {
+                format!("database.url (DATABASE_URL): PostgreSQL at {} does not answer: check that it runs and that the URL is right", config.place())
+            }
+        };
+        anyhow::Error::from(error).context(what)
     })
 }

@@ -143,6 +143,19 @@ impl Error {
         }
     }
 
+    /// PostgreSQL answered, and its certificate is not trusted: what to do about it.
+    pub fn distrust(&self) -> Option<&'static str> {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            if let Some(rustls::Error::InvalidCertificate(error)) = inner.and_then(|inner| inner.downcast_ref()) {
+                return Some(postgres::advice(error));
+            }
+            cause = error.source();
+        }
+        None
+    }
+
     /// Does PostgreSQL not let this role do it?
     pub fn is_forbidden(&self) -> bool {
         match self {

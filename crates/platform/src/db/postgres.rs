@@ -11,7 +11,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use rustls::{
-    ClientConfig, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
 use tokio::time::Instant;
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Config {
 
 impl Config {
     pub fn new(file: &File) -> Result<Self, Invalid> {
-        let mut driver: tokio_postgres::Config = file.url.expose().parse().map_err(|error| {
+        let mut driver: tokio_postgres::Config = in_our_modes(file.url.expose()).parse().map_err(|error| {
             Invalid::new(
                 "database.url",
                 format!("not a PostgreSQL URL ({error}): write \"postgres://user:password@host:5432/name\""),
@@ -111,6 +111,29 @@ impl Config {
             .collect();
         let port = self.driver.get_ports().first().copied().unwrap_or(5432);
         format!("{}:{port}", hosts.join(","))
+    }
+}
+
+/// Other clients have stricter modes than `require`. Here TLS always means what those say: the certificate is checked, and its
+/// name.
+fn in_our_modes(url: &str) -> String {
+    let Some((place, parameters)) = url.rsplit_once('?') else { return url.to_owned() };
+    let parameters = parameters.replace("sslmode=verify-full", "sslmode=require");
+    format!("{place}?{}", parameters.replace("sslmode=verify-ca", "sslmode=require"))
+}
+
+/// What is wrong with a certificate, and how it becomes right.
+pub(super) fn advice(error: &CertificateError) -> &'static str {
+    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, Other};
+    match error {
+        Expired | ExpiredContext { .. } => "its certificate has expired: renew it",
+        NotValidForName | NotValidForNameContext { .. } => {
+            "its certificate is for another name: write the name that it is for into the URL"
+        }
+        Other(error) if error.to_string().contains("CaUsedAsEndEntity") => {
+            "its certificate is an authority's own, as a plain `openssl req -x509` makes it, and no server's: give it one with CA:FALSE and the host's name"
+        }
+        _ => "nobody known signed its certificate: name the PEM file of the authority that did in database.ca_file",
     }
 }
 

@@ -216,6 +216,68 @@ fn a_wrong_url_names_the_key_and_never_the_password() {
     assert!(matches!(Config::new(&file(""), folder), Ok(Config::Sqlite(path)) if path == folder.join("tidegate.db")));
 }
 
+#[test]
+fn the_modes_of_other_clients_mean_tls_that_is_checked() {
+    for mode in ["verify-full", "verify-ca", "require"] {
+        let url = format!("postgres://user:sslmode=verify-ca@db/x?sslmode={mode}&connect_timeout=3");
+        let Ok(Config::Postgres(config)) = Config::new(&file(&url), Path::new("data")) else { panic!("{mode}") };
+        assert!(format!("{config:?}").contains("ssl_mode: Require"), "{config:?}");
+    }
+    assert!(Config::new(&file("postgres://db/x?sslmode=nonsense"), Path::new("data")).is_err());
+}
+
+/// Says yes to TLS as PostgreSQL does, and shows this certificate.
+async fn certified(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    crate::shutdown::Tasks::new().spawn("postgres", async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.read_exact(&mut [0; 8]).await.unwrap();
+            stream.write_all(b"S").await.unwrap();
+            drop(tokio_rustls::TlsAcceptor::from(Arc::new(config.clone())).accept(stream).await);
+        }
+    });
+    port
+}
+
+/// Debian's PostgreSQL shows a certificate of its own from the first day; "does not answer" sent people astray.
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_says_what_to_do() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    let folder = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    for (name, is_authority, has_file, says) in [
+        ("localhost", false, false, Some("database.ca_file")),
+        ("localhost", true, true, Some("CA:FALSE")),
+        ("elsewhere.example", false, true, Some("another name")),
+        ("localhost", false, true, None),
+    ] {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.is_ca = if is_authority { IsCa::Ca(BasicConstraints::Unconstrained) } else { IsCa::ExplicitNoCa };
+        let certificate = params.self_signed(&key).unwrap();
+        let port = certified(&certificate, &key).await;
+        let ca_file = folder.path().join("ca.pem");
+        std::fs::write(&ca_file, certificate.pem()).unwrap();
+        let mut file = file(&format!("postgres://user@localhost:{port}/x"));
+        file.ca_file = if has_file { ca_file.to_str().unwrap().to_owned() } else { String::new() };
+        let error =
+            Database::connect(&Config::new(&file, folder.path()).unwrap()).await.err().expect("nobody is there");
+        let advice = error.distrust();
+        match says {
+            Some(says) => assert!(advice.is_some_and(|advice| advice.contains(says)), "{says}: {advice:?}, {error:?}"),
+            None => assert_eq!(advice, None),
+        }
+    }
+}
+
 /// Two batches in one group: the second fails half-way, so neither is written, and both callers know.
 #[tokio::test]
 async fn a_batch_that_fails_takes_its_group_with_it_and_nothing_stays() {
