@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use platform::config::{Invalid, Size, Span};
+use platform::config::{Invalid, Size, Span, TEN_YEARS};
 use serde::Deserialize;
 
 /// No replica may be configured to hold a delivery for longer.
@@ -56,7 +56,7 @@ impl TryFrom<File> for Config {
             max_in_flight: count("dispatch.max_in_flight", file.max_in_flight, 100_000)?,
             max_events: count("dispatch.max_events", file.max_events, 100_000)?,
             max_event: count("dispatch.max_event", max_event, 16 << 20)?,
-            retention: file.retention.within("dispatch.retention", day, day * 3650)?,
+            retention: file.retention.within("dispatch.retention", day, TEN_YEARS)?,
         })
     }
 }

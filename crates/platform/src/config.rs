@@ -18,6 +18,9 @@ impl Invalid {
     }
 }
 
+/// What `"10years"` is read as: with the days of leap years.
+pub const TEN_YEARS: Duration = Duration::from_secs(10 * 31_557_600);
+
 /// A duration written as `"250ms"`, `"30s"` or `"1h 30m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
@@ -108,6 +111,12 @@ mod tests {
         for wrong in ["", "MiB", "1MB", "-1", "1.5MiB", "99999999999999999999", "18446744073709551615GiB"] {
             assert_eq!(parse_size(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn ten_years_are_what_they_are_written_as() {
+        assert_eq!(duration("10years"), Some(TEN_YEARS));
+        assert_eq!(Span(TEN_YEARS).to_string(), "10years");
     }
 
     #[test]

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use platform::config::TEN_YEARS;
+
 const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
-const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The name without the spaces around it.
 pub fn name(name: &str) -> Result<&str, &'static str> {
@@ -18,7 +19,7 @@ pub fn name(name: &str) -> Result<&str, &'static str> {
 
 /// How long a key may live.
 pub fn ttl(ttl: Duration) -> Result<Duration, &'static str> {
-    if ttl.is_zero() || ttl > MAX_TTL {
+    if ttl.is_zero() || ttl > TEN_YEARS {
         return Err("a key can live longer than 0s and at most ten years");
     }
     Ok(ttl)

@@ -32,6 +32,34 @@ fn an_empty_file_and_empty_sections_change_nothing() {
     assert_eq!(file("[redis]\n[kafka]\n").unwrap().print(), Layers::defaults().print());
 }
 
+/// `dispatch.retention` refused the ten years that its comment offers.
+#[test]
+fn both_ends_of_every_range_in_the_defaults_are_taken() {
+    let around = [
+        ("DATABASE_URL", "postgres://h/d"),
+        ("KAFKA_BROKERS", "h:9092"),
+        ("TIDEGATE__KAFKA__DELIVERY_TIMEOUT", "20s"),
+        ("TIDEGATE__KAFKA__CLIENT", "max.poll.interval.ms=1800000"),
+        ("SHUTDOWN_TIMEOUT", "2h"),
+    ];
+    let (mut section, mut ranges) = ("", 0);
+    for line in DEFAULT.lines() {
+        section = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(section);
+        let Some((setting, comment)) = line.split_once('#') else { continue };
+        let Some(range) = comment.rsplit_once('(').and_then(|(_, range)| range.split_once(" to ")) else { continue };
+        let least = range.0.rsplit(' ').next().unwrap();
+        let most = range.1.split([',', ')']).next().unwrap();
+        let key = setting.split_whitespace().next().unwrap();
+        let variable = format!("TIDEGATE__{section}__{key}").to_uppercase();
+        for end in [least, most] {
+            let outcome = environment(&[&around[..], &[(&variable, end)]].concat());
+            assert!(outcome.is_ok(), "{variable}={end}: {}", mistake(outcome));
+        }
+        ranges += 1;
+    }
+    assert!(ranges > 20, "only {ranges} were found");
+}
+
 #[test]
 fn later_layers_win() {
     let layers = file("[server]\naddr = \"127.0.0.1:1\"\nops_addr = \"127.0.0.1:2\"").unwrap();
