@@ -44,7 +44,7 @@ fn a_mistake_in_the_file_names_its_key_and_the_fix() {
         ("[server]\nroles = []", &["server.roles in my.toml", "api"]),
         ("[server]\nroles = [\"gateway\"]", &["server.roles in my.toml", "not in this version", "worker"]),
         ("[server]\nroles = [1]", &["server.roles in my.toml"]),
-        ("[database]\npool_size = 0\nurl = \"postgres://h/d\"", &["database.pool_size in my.toml", "1 to 1000"]),
+        ("[database]\npool_size = 1\nurl = \"postgres://h/d\"", &["database.pool_size in my.toml", "2 to 1000"]),
         ("[database]\nca_file = \"no.pem\"\nurl = \"postgres://h/d\"", &["database.ca_file in my.toml", "no.pem"]),
         ("[shutdown]\ntimeout = \"10s\"", &["shutdown.timeout in my.toml", "shutdown.drain_timeout (30s)"]),
         ("[telemetry]\nlog = \"info,tenancy=loud\"", &["telemetry.log in my.toml", "\"info\""]),

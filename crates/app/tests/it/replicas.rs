@@ -98,6 +98,25 @@ fn a_role_that_may_only_read_and_write_rows_serves_what_another_has_migrated() {
     serve().start().stop().succeeded();
 }
 
+/// `database.pool_size`, and one more for a worker.
+#[test]
+fn a_process_holds_no_more_connections_than_its_settings_say() {
+    let postgres = need!(testkit::postgres());
+    let replica = Setup::serve().env("DATABASE_URL", &postgres.url()).env("TIDEGATE__DATABASE__POOL_SIZE", "2").start();
+    let sink = crate::sink::sink(&["--quiet"]);
+    let new = json!({"url": format!("http://{}", sink.addr()), "event_types": ["a"]});
+    Call::post("/v1/subscriptions", new).to(replica.addr()).expect(201);
+    for _ in 0..100 {
+        Call::post("/v1/events", json!({"type": "a", "data": 1})).to(replica.addr()).expect(202);
+    }
+    testkit::wait_until(crate::support::SOON, "the deliveries", || {
+        replica.get("/v1/deliveries?status=delivered&limit=1000").expect(200)["data"].as_array().unwrap().len() == 100
+    });
+    let held =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tidegate'";
+    assert_eq!(postgres.sql(held)[0][0].as_deref(), Some("3"));
+}
+
 #[test]
 fn who_may_not_migrate_is_told_who_may() {
     let postgres = need!(testkit::postgres());

@@ -89,10 +89,11 @@ impl Config {
         if driver.get_application_name().is_none() {
             driver.application_name("tidegate");
         }
-        if !(1..=1000).contains(&file.pool_size) {
+        // One for batches and one for the rest.
+        if !(2..=1000).contains(&file.pool_size) {
             return Err(Invalid::new(
                 "database.pool_size",
-                format!("{} is out of range: use 1 to 1000", file.pool_size),
+                format!("{} is out of range: use 2 to 1000", file.pool_size),
             ));
         }
         Ok(Config { driver, tls: Arc::new(tls(&file.ca_file)?), pool_size: file.pool_size })
@@ -200,7 +201,7 @@ impl Postgres {
         let batches = config.pool_size.div_ceil(2);
         let postgres = Postgres {
             config: Arc::new(config.clone()),
-            pool: pool(config).max_size((config.pool_size - batches).max(1)).build()?,
+            pool: pool(config).max_size(config.pool_size - batches).build()?,
             batches: pool(config).max_size(batches).post_create(set(IN_BATCHES)).build()?,
         };
         drop(postgres.client().await?);

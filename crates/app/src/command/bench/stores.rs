@@ -48,7 +48,7 @@ impl Stores {
 }
 
 async fn execute(server: &Url, statement: &str) -> anyhow::Result<()> {
-    let file = db::File { url: Secret::new(server.to_string()), pool_size: 1, ca_file: String::new() };
+    let file = db::File { url: Secret::new(server.to_string()), pool_size: 2, ca_file: String::new() };
     let config = db::Config::new(&file, std::path::Path::new("."))?;
     let Database::Postgres(database) = Database::connect(&config).await? else {
         bail!("database.url names no PostgreSQL");
