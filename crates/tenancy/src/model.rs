@@ -47,6 +47,18 @@ pub struct ApiKey {
     pub replaced_by: Option<String>,
 }
 
+impl ApiKey {
+    /// In a word, for lists.
+    pub fn state(&self, now: OffsetDateTime) -> &'static str {
+        match (self.revoked_at, self.expires_at, &self.replaced_by) {
+            (Some(_), _, _) => "revoked",
+            (None, Some(end), _) if end <= now => "expired",
+            (None, _, Some(_)) => "replaced",
+            (None, _, None) => "live",
+        }
+    }
+}
+
 /// Who changed what, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditEntry {

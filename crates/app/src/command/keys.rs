@@ -33,7 +33,10 @@ pub(super) async fn run(command: Keys) -> anyhow::Result<()> {
             print(&format!("{}\n", key.expose()))?;
             note(&format!("{} is made; it is shown this once, so keep it now.", api_key.id));
         }
-        Keys::List { tenant } => print(&table(&all(&open(&tenant).await?, &tenant.tenant).await?))?,
+        Keys::List { tenant } => {
+            let keys = all(&open(&tenant).await?, &tenant.tenant).await?;
+            print(&table(&keys, OffsetDateTime::now_utc()))?;
+        }
         Keys::Rotate { tenant, id, grace } => {
             let grace = duration("--grace", &grace, check::grace)?;
             let tenancy = open(&tenant).await?;
@@ -99,18 +102,14 @@ async fn all(tenancy: &Tenancy, tenant: &str) -> anyhow::Result<Vec<ApiKey>> {
     }
 }
 
-fn table(keys: &[ApiKey]) -> String {
+fn table(keys: &[ApiKey], now: OffsetDateTime) -> String {
     if keys.is_empty() {
         return "There are no keys yet: `tidegate keys create --name …` makes one.\n".to_owned();
     }
     let mut text =
         format!("{:31} {:12} {:9} {:21} {:21} {}\n", "ID", "KEY", "STATE", "LAST USED", "EXPIRES", "NAME (SCOPES)");
     for key in keys {
-        let state = match (key.revoked_at, &key.replaced_by) {
-            (Some(_), _) => "revoked",
-            (None, Some(_)) => "replaced",
-            (None, None) => "live",
-        };
+        let state = key.state(now);
         text.push_str(&format!(
             "{:31} {:12} {state:9} {:21} {:21} {} ({})\n",
             key.id,

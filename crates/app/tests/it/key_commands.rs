@@ -8,6 +8,7 @@ use crate::support::{Backend, Call, SOON, Tidegate, each_backend};
 
 each_backend! {
     keys_made_and_ended_by_command_are_noticed
+    a_list_tells_what_state_a_key_is_in
     mistakes_are_one_sentence
 }
 
@@ -49,6 +50,21 @@ fn keys_made_and_ended_by_command_are_noticed(backend: &Backend) {
     let by_hand = audit["data"].as_array().unwrap().iter().filter(|entry| entry["actor"] == "cli");
     let actions: Vec<&str> = by_hand.map(|entry| entry["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["key.revoked", "key.rotated", "key.created"]);
+}
+
+fn a_list_tells_what_state_a_key_is_in(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    let key = |args: &[&str]| tidegate.command(args).run().succeeded().stdout.trim().to_owned();
+    let make = |name: &str| key(&["keys", "create", "--name", name]);
+    let [live, replaced, ended, revoked] = ["live", "replaced", "ended", "revoked"].map(make);
+    key(&["keys", "rotate", &id_of(&tidegate, &replaced), "--grace", "1h"]);
+    key(&["keys", "rotate", &id_of(&tidegate, &ended), "--grace", "0s"]);
+    key(&["keys", "revoke", &id_of(&tidegate, &revoked)]);
+    let expired = key(&["keys", "create", "--name", "expired", "--expires-in", "1ms"]);
+    let list = tidegate.command(&["keys", "list"]).run().succeeded().stdout;
+    let state = |key: &str| list.lines().find(|line| line.contains(&key[..10])).unwrap().split_whitespace().nth(2);
+    let states = [live, replaced, ended, revoked, expired].map(|key| state(&key));
+    assert_eq!(states, ["live", "replaced", "expired", "revoked", "expired"].map(Some), "{list}");
 }
 
 fn mistakes_are_one_sentence(backend: &Backend) {
