@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     api,
-    command::{bring_up_to_date, connect},
+    command::{bring_up_to_date, connect, print},
     config::{Config, Role},
     health,
 };
@@ -36,6 +36,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&config.telemetry);
     allow_many_files();
     let mut listeners = Listeners::bind(config)?;
+    let places = listeners.places()?;
     let (database, vault) = open(config).await?;
     let (tasks, ops) = (Tasks::new(), Tasks::new());
     let signals = Signals::listen()?;
@@ -51,7 +52,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     serve_grpc(config, listeners.grpc.take(), &tenancy, &roles, &tasks);
     serve_ops(config, listeners.ops, &health, &telemetry, &ops);
     serve(config, listeners.api, &tenancy, &roles, &health, &tasks);
-    announce(config);
+    announce(config, places);
     drain(config, signals, &tasks, &ops, telemetry).await;
     shared.shutdown().await;
     Ok(())
@@ -90,11 +91,27 @@ impl Listeners {
         })
     }
 
+    /// What a port of 0 has become.
+    fn places(&self) -> anyhow::Result<Places> {
+        Ok(Places { api: address(&self.api)?, ops: address(&self.ops)? })
+    }
+
     /// Where no webhook may go, in no mode.
     fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let all = [Some(&self.api), Some(&self.ops), self.grpc.as_ref(), self.resp.as_ref()].into_iter().flatten();
-        all.map(|listener| listener.local_addr().context("a listener has no address")).collect()
+        all.map(address).collect()
     }
+}
+
+/// Where the API is, and what watches over it.
+#[derive(Clone, Copy)]
+struct Places {
+    api: SocketAddr,
+    ops: SocketAddr,
+}
+
+fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
+    listener.local_addr().context("a listener has no address")
 }
 
 fn bind(key: &str, how: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -235,8 +252,8 @@ fn serve_resp(config: &Config, listener: Option<TcpListener>, tenancy: &Tenancy,
     }
 }
 
-fn announce(config: &Config) {
-    let Config { addr, ops_addr, .. } = config;
+fn announce(config: &Config, places: Places) {
+    let Places { api: addr, ops: ops_addr } = places;
     let is_dev = config.security.doors == Doors::Dev;
     let absent: Vec<String> =
         config.roles.iter().filter(|role| !role.is_present()).map(|role| format!("{role:?}").to_lowercase()).collect();
@@ -245,9 +262,9 @@ fn announce(config: &Config) {
         tracing::warn!(
             "Dev mode: no key is needed, because only this machine can connect. Set TIDEGATE_ADMIN_KEY to lock the door."
         );
-        #[expect(clippy::print_stdout, reason = "a newcomer's first screen: addresses and something to try")]
-        {
-            println!("{}", welcome(config));
+        // A newcomer's first screen; nobody may be there to see it.
+        if let Err(error) = print(&format!("{}\n", welcome(config, places))) {
+            tracing::warn!(%error, "The welcome could not be shown.");
         }
     }
 }
@@ -260,8 +277,8 @@ fn database_kind(config: &Config) -> &'static str {
 }
 
 /// Addresses, and something to try in lines to copy.
-fn welcome(config: &Config) -> String {
-    let Config { addr, ops_addr, .. } = config;
+fn welcome(config: &Config, places: Places) -> String {
+    let Places { api: addr, ops: ops_addr } = places;
     // `make run` starts it by a path: what is shown must work when it is pasted.
     let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     let first = if config.roles.contains(&Role::Api) {

@@ -77,7 +77,8 @@ async fn list_tenants(
     if let Some(after) = &page.after
         && tenancy.store().tenant(after).await?.is_none()
     {
-        return Err(Problem::invalid("after", "this tenant was deleted meanwhile: start again from the first page"));
+        let detail = format!("there is no tenant {after:?}, or no longer: start again from the first page");
+        return Err(Problem::invalid("after", detail));
     }
     let rows = tenancy.store().tenants(page.after.as_deref(), limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |tenant| &tenant.id)))

@@ -66,7 +66,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Writes to standard output; a closed pipe (`| head`) is not an error.
-fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     terminal::show(text).map(drop).context("could not write to standard output")
 }
 

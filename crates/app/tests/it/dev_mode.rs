@@ -1,6 +1,9 @@
 //! Dev mode: open to this machine, closed to the pages in its browser, off as soon as there is an admin key.
 
-use std::fs;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 use testkit::wait_until;
@@ -36,6 +39,44 @@ fn the_first_screen_holds_a_first_delivery_to_copy() {
     answers.next().unwrap().expect(201);
     answers.next().unwrap().expect(202);
     assert_eq!(answers.next().unwrap().expect(200)["data"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_first_screen_and_the_log_name_the_port_that_was_free() {
+    let tidegate = Setup::serve().env("ADDR", "127.0.0.1:0").env("OPS_ADDR", "127.0.0.1:0").spawn();
+    wait_until(SOON, "the first screen", || tidegate.output().contains("Stop it with"));
+    let screen = tidegate.output();
+    assert!(!screen.contains("127.0.0.1:0"), "{screen}");
+    let urls = screen.lines().filter_map(|line| line.split_once("http://")).map(|(_, rest)| rest);
+    let place = |path: &str| {
+        let url = urls.clone().find(|url| url.trim_end().ends_with(path)).unwrap_or_else(|| panic!("{screen}"));
+        url.trim_end().trim_end_matches(path).rsplit('/').next().unwrap().parse().unwrap()
+    };
+    Call::get("/docs").to(place("/docs"));
+    assert!(Call::get("/metrics").to(place("/metrics")).body.contains("tidegate_"));
+}
+
+/// `serve | head` ended in a panic.
+#[test]
+fn a_reader_of_the_first_screen_that_goes_away_is_no_error() {
+    let setup = Setup::serve();
+    let [ops, grpc] = [Setup::serve(), Setup::serve()];
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_tidegate"), "serve"])
+        .args(["--data-dir", "data", "--addr", &setup.addr().to_string()])
+        .args(["--ops-addr", &ops.addr().to_string(), "--grpc-addr", &grpc.addr().to_string()])
+        .current_dir(setup.folder())
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(setup.folder().join("stderr")).unwrap())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let log = || fs::read_to_string(setup.folder().join("stderr")).unwrap();
+    wait_until(SOON, "it to be ready", || log().contains("Dev mode"));
+    wait_until(SOON, "an answer", || Call::get("/v1/me").try_to(setup.addr()).is_ok());
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert!(child.wait().unwrap().success(), "{}", log());
 }
 
 #[test]

@@ -337,7 +337,9 @@ fn lists_come_in_pages(backend: &Backend) {
     assert_eq!(seen, made);
     // Tenants are listed by their age; a cursor without one must not look like the last page.
     let gone = Call::get("/admin/tenants?after=gone").admin().to(tidegate.addr());
-    assert_eq!(gone.expect_problem(422, "invalid_field")["field"], "after");
+    let problem = gone.expect_problem(422, "invalid_field");
+    assert_eq!(problem["field"], "after");
+    assert!(problem["detail"].as_str().unwrap().contains("no tenant \"gone\""), "{problem}");
 }
 
 fn a_wrong_key_request_names_its_field(backend: &Backend) {
