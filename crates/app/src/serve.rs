@@ -46,6 +46,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let gates = start_gates(config, &database, vault, &shared, &tasks).await?;
     let health = health::of(config, &database, &shared, &dispatch, &tasks);
     let tenancy = Tenancy::new(&config.security.doors, database, api::ENDINGS, tasks.clone());
+    tenancy.keep_up(config.security.audit_retention, &tasks);
     serve_resp(config, listeners.resp.take(), &tenancy, &shared, &tasks);
     let served = config.roles.contains(&Role::Api).then(|| dispatch.clone());
     let roles = api::Roles { dispatch: served, limits, gates };

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use platform::config::TEN_YEARS;
 
+/// Live at one time, of one tenant. Replacing one is always possible, so that with their grace times there may be twice as many.
+pub const MOST_KEYS: i64 = 1000;
+
 const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The name without the spaces around it.
@@ -15,6 +18,14 @@ pub fn name(name: &str) -> Result<&str, &'static str> {
         return Err("a name has 1 to 200 characters, none of them a control character");
     }
     Ok(name)
+}
+
+/// Whether a tenant that has so many live keys may have one more.
+pub fn room(live_keys: i64) -> Result<(), String> {
+    if live_keys >= MOST_KEYS {
+        return Err(format!("a tenant may have {MOST_KEYS} live keys: revoke some, or replace one by rotating it"));
+    }
+    Ok(())
 }
 
 /// How long a key may live.

@@ -6,9 +6,13 @@ use std::{
     net::SocketAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use platform::{config::Invalid, secret::Secret};
+use platform::{
+    config::{Invalid, Span, TEN_YEARS},
+    secret::Secret,
+};
 use serde::Deserialize;
 
 use crate::vault::Vault;
@@ -18,6 +22,7 @@ use crate::vault::Vault;
 pub struct File {
     pub admin_key: Secret,
     pub master_key: Secret,
+    pub audit_retention: Span,
 }
 
 /// How strangers are met.
@@ -32,6 +37,8 @@ pub enum Doors {
 #[derive(Clone)]
 pub struct Config {
     pub doors: Doors,
+    /// How long audit entries are kept, and keys that have ended.
+    pub audit_retention: Duration,
     master_key: MasterKey,
 }
 
@@ -58,7 +65,9 @@ impl Config {
             Vault::new(&file.master_key)?;
             MasterKey::Given(file.master_key.clone())
         };
-        Ok(Config { doors, master_key })
+        let day = Duration::from_secs(86_400);
+        let audit_retention = file.audit_retention.within("security.audit_retention", day, TEN_YEARS)?;
+        Ok(Config { doors, audit_retention, master_key })
     }
 
     /// Opens the vault; without a given master key the first start makes one.

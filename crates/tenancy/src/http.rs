@@ -170,7 +170,8 @@ struct ShownKey {
 ///
 /// The answer holds the key itself, once.
 #[utoipa::path(post, path = "/admin/tenants/{tenant}/keys", tag = "admin", request_body = NewKey, responses(
-    (status = 201, body = ShownKey), (status = 403, body = Problem), (status = 404, body = Problem)))]
+    (status = 201, body = ShownKey), (status = 403, body = Problem), (status = 404, body = Problem),
+    (status = 409, description = "the tenant has 1000 live keys", body = Problem)))]
 async fn create_key(
     State(tenancy): State<Tenancy>,
     caller: Caller,
@@ -186,6 +187,8 @@ async fn create_key(
         caller.require(*scope)?;
     }
     let ttl = new.expires_in.map(|Span(ttl)| check::ttl(ttl)).transpose().map_err(invalid("expires_in"))?;
+    let live_keys = tenancy.store().live_keys(&tenant).await?;
+    check::room(live_keys).map_err(|detail| Problem::conflict("too_many_keys", detail))?;
     let made = tenancy.create_key(&caller.actor, &tenant, name, &scopes, ttl).await?;
     let (api_key, key) = made.ok_or_else(|| Problem::not_found("tenant", &tenant))?;
     Ok((StatusCode::CREATED, Json(ShownKey { api_key, key: key.expose().to_owned() })))
@@ -263,7 +266,7 @@ async fn revoke_key(
 
 /// List who changed what
 ///
-/// The admin key sees every tenant's entries, a key with `keys:read` its own.
+/// The admin key sees every tenant's entries, a key with `keys:read` its own. They are kept for `security.audit_retention`.
 #[utoipa::path(get, path = "/admin/audit", tag = "admin", params(PageQuery), responses((status = 200, body = Page<AuditEntry>)))]
 async fn list_audit(
     State(tenancy): State<Tenancy>,

@@ -25,6 +25,7 @@ use std::time::Duration;
 use platform::{
     config::Invalid,
     db::{Database, Error, Step},
+    problem::Chain,
     secret::Secret,
     shutdown::Tasks,
 };
@@ -34,6 +35,8 @@ pub use self::{
     http::routes,
     store::{MIGRATIONS, Store, audit, forget_master_key, keep_tenant, remember_master_key},
 };
+
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// What a role ends with a tenant, in the transaction that deletes it: so it is done even if this process dies then.
 pub type Ending = fn(tenant: &str) -> Vec<Step>;
@@ -59,6 +62,23 @@ impl Tenancy {
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Ends what is older than `retention`, once an hour; every process does it, and the first finds something.
+    pub fn keep_up(&self, retention: Duration, tasks: &Tasks) {
+        let (store, stopping) = (self.store.clone(), tasks.stopping().clone());
+        tasks.spawn("tenancy upkeep", async move {
+            let mut tick = tokio::time::interval(UPKEEP_INTERVAL);
+            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
+                match stopping.run_until_cancelled(store.forget(retention)).await {
+                    None | Some(Ok(0)) => (),
+                    Some(Ok(gone)) => tracing::info!(gone, "Old audit entries and dead keys are gone."),
+                    Some(Err(error)) => {
+                        tracing::warn!(error = %Chain(&error), "Upkeep failed; it runs again in an hour.");
+                    }
+                }
+            }
+        });
     }
 
     /// Ends a tenant for good: its keys, and what the roles do for it. False if there is none.

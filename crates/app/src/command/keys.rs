@@ -27,6 +27,8 @@ pub(super) async fn run(command: Keys) -> anyhow::Result<()> {
             let ttl = expires_in.map(|text| duration("--expires-in", &text, check::ttl)).transpose()?;
             let name = check::name(&name).map_err(|problem| Invalid::new("--name", problem))?;
             let tenancy = open(&tenant).await?;
+            let live_keys = tenancy.store().live_keys(&tenant.tenant).await?;
+            check::room(live_keys).map_err(anyhow::Error::msg)?;
             let scopes = Role::from(role).scopes();
             let made = tenancy.create_key(ACTOR, &tenant.tenant, name, &scopes, ttl).await?;
             let (api_key, key) = made.context("the tenant was deleted meanwhile")?;

@@ -22,6 +22,7 @@ each_backend! {
     lists_come_in_pages
     a_wrong_key_request_names_its_field
     a_garbage_tenant_header_is_404
+    a_tenant_with_a_thousand_live_keys_gets_no_other
 }
 
 /// A key as its holder has it.
@@ -371,4 +372,22 @@ fn a_garbage_tenant_header_is_404(backend: &Backend) {
         let call = Call::get("/v1/me").admin().header("x-tenant", tenant);
         call.to(tidegate.addr()).expect_problem(404, "not_found");
     }
+}
+
+fn a_tenant_with_a_thousand_live_keys_gets_no_other(backend: &Backend) {
+    let tidegate = backend.locked().start();
+    tenant(&tidegate, "acme");
+    let new = || Call::post("/admin/tenants/acme/keys", json!({"name": "one of many"})).admin();
+    let mut keys: Vec<Value> = (0..1000).map(|_| new().to(tidegate.addr()).expect(201)).collect();
+    let last = Key::from(keys.pop().unwrap());
+    new().to(tidegate.addr()).expect_problem(409, "too_many_keys");
+    let by_hand = tidegate.command(&["keys", "create", "--tenant", "acme", "--name", "x"]).run();
+    assert!(by_hand.code == Some(1) && by_hand.output.contains("1000 live keys"), "{}", by_hand.output);
+    create(&tidegate, "default", json!({"name": "another tenant's"}));
+    rotate(&tidegate, "acme", &last.id, json!({"grace": "0s"})).expect(201);
+    new().to(tidegate.addr()).expect_problem(409, "too_many_keys");
+    let path = "/admin/tenants/acme/keys?limit=1";
+    let newest = Call::get(path).admin().to(tidegate.addr()).expect(200)["data"][0]["id"].as_str().unwrap().to_owned();
+    Call::new("DELETE", &format!("/admin/tenants/acme/keys/{newest}")).admin().to(tidegate.addr());
+    new().to(tidegate.addr()).expect(201);
 }

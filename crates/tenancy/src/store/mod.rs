@@ -29,6 +29,9 @@ pub const MIGRATIONS: Migrations = Migrations {
     ],
 };
 
+/// So that a write never waits long behind it.
+const FORGOTTEN_AT_A_TIME: i64 = 1000;
+
 #[derive(Clone)]
 pub struct Store(Database);
 
@@ -150,6 +153,12 @@ impl Store {
         Ok(self.0.transact([revoke, audit(tenant, actor, "key.revoked", id)]).await?.is_some())
     }
 
+    /// How many keys of a tenant open the door.
+    pub async fn live_keys(&self, tenant: &str) -> Result<i64, Error> {
+        let rows = self.0.fetch(query!("count_live_keys").with([tenant.into()])).await?;
+        Ok(first(rows, |row| row.int("live")).unwrap_or_default())
+    }
+
     pub async fn find_key(&self, hash: &Hash) -> Result<Option<FoundKey>, Error> {
         let rows = self.0.fetch(query!("find_key").with([hash.0.as_slice().into()])).await?;
         Ok(first(rows, |row| FoundKey {
@@ -169,6 +178,23 @@ impl Store {
     pub async fn audit(&self, tenant: Option<&str>, after: Option<&str>, limit: u32) -> Result<Vec<AuditEntry>, Error> {
         let rows = self.0.fetch(query!("list_audit").with([tenant.into(), after.into(), limit.into()])).await?;
         Ok(rows.iter().map(audit_entry).collect())
+    }
+
+    /// Ends audit entries, and keys that have ended, that are older than `retention`. Any number of replicas may do it at
+    /// once. Returns how many went.
+    pub async fn forget(&self, retention: Duration) -> Result<usize, Error> {
+        let mut gone = 0;
+        for query in [query!("delete_old_audit"), query!("delete_dead_keys")] {
+            loop {
+                let delete = query.with([milliseconds(retention), FORGOTTEN_AT_A_TIME.into()]);
+                let deleted = self.0.transact([delete]).await?.map_or(0, |[rows]| rows.len());
+                gone += deleted;
+                if deleted == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(gone)
     }
 
     /// The ids of the master keys that secrets in this database were sealed with.

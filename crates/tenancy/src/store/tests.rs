@@ -252,6 +252,39 @@ async fn every_change_leaves_an_entry_and_a_refused_one_none() {
 }
 
 #[tokio::test]
+async fn old_entries_and_keys_that_ended_long_ago_are_forgotten() {
+    each_store(async |store| {
+        let (live, _) = make(&store, None).await;
+        let (_, later) = make(&store, Some(DAY)).await;
+        let (revoked, _) = make(&store, Some(DAY)).await;
+        store.revoke_key("admin", "default", &revoked.id).await.unwrap();
+        let (expired, _) = make(&store, Some(Duration::from_millis(1))).await;
+        let (both, _) = make(&store, Some(Duration::from_millis(1))).await;
+        store.revoke_key("admin", "default", &both.id).await.unwrap();
+        assert_eq!(store.live_keys("default").await.unwrap(), 2);
+        for n in 0..FORGOTTEN_AT_A_TIME {
+            store.0.transact([audit("default", "admin", "test", &n.to_string())]).await.unwrap();
+        }
+        assert_eq!(store.forget(DAY).await.unwrap(), 0, "nothing is old yet");
+        assert_eq!(store.keys("default", None, 10).await.unwrap().len(), 5);
+        let (entries, keys, mut gone) = (7 + usize::try_from(FORGOTTEN_AT_A_TIME).unwrap(), 3, 0);
+        // Until the last millisecond is over.
+        while gone < entries + keys {
+            gone += store.forget(Duration::ZERO).await.unwrap();
+        }
+        assert_eq!(gone, entries + keys);
+        assert_eq!(store.audit(None, None, 10).await.unwrap(), []);
+        let mut left: Vec<_> = store.keys("default", None, 10).await.unwrap().into_iter().map(|key| key.id).collect();
+        left.sort_unstable();
+        assert_eq!(left, [live.id, store.find_key(&later).await.unwrap().unwrap().id]);
+        for id in [expired.id, revoked.id] {
+            assert_eq!(store.key("default", &id).await.unwrap(), None);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn of_many_ids_those_of_tenants_are_told() {
     each_store(async |store| {
         store.create_tenant("admin", "acme", "Acme").await.unwrap();

@@ -1,0 +1,2 @@
+SELECT count(*) AS live FROM api_keys
+WHERE tenant_id = $1 AND revoked_at IS NULL AND coalesce(expires_at > now(), TRUE)
