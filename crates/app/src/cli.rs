@@ -76,6 +76,11 @@ let one serve, or drop events_, deliveries_ and attempts_YYYYMMDD yourself.")]
     ///
     /// One line whenever a delivery is made or its status changes, until Ctrl-C. Times are UTC. Asks the API twice a
     /// second, so it also works from another machine.
+    ///
+    /// Of what came before it, 200 unfinished deliveries of each status are followed. Unfinished ones that are no longer
+    /// among the newest are asked for by themselves, 100 a second: where thousands wait, a change shows so much later. With
+    /// --status the newest 1000 in that status are followed. One that had ended and is sent again by hand shows while it
+    /// is among the newest 200.
     #[command(after_help = live::TAIL_HELP)]
     Tail(Tail),
     /// Send deliveries again: by their ids, or by what they have in common

@@ -132,6 +132,12 @@ impl Client {
         self.call(Method::GET, path, "", Bytes::new()).await?.read()
     }
 
+    /// `None`: there is no such thing.
+    pub(super) async fn find<T: DeserializeOwned>(&mut self, path: &str) -> anyhow::Result<Option<T>> {
+        let answer = self.call(Method::GET, path, "", Bytes::new()).await?;
+        if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { answer.read().map(Some) }
+    }
+
     pub(super) async fn post(&mut self, path: &str, content_type: &str, body: Bytes) -> anyhow::Result<Answer> {
         self.call(Method::POST, path, content_type, body).await
     }

@@ -55,6 +55,54 @@ fn deliveries_are_shown_as_they_happen() {
     }
 }
 
+/// A look ended at the first page with something known, so an old delivery could change without a word.
+#[test]
+fn a_change_is_shown_however_many_came_after_it() {
+    const NEWER: usize = 450;
+    let tidegate = Setup::serve().start();
+    let [good, bad] = [sink(&["--quiet"]), sink(&["--quiet", "--status", "500"])];
+    let subscribe = |receiver: SocketAddr, event: &str| {
+        let url = format!("http://{receiver}");
+        let new = json!({"url": url, "event_types": [event], "retry_schedule": ["10m"], "rate_limit": 1000});
+        Call::post("/v1/subscriptions", new).to(tidegate.addr()).expect(201)["id"].as_str().unwrap().to_owned()
+    };
+    let subscription = subscribe(bad.addr(), "old");
+    subscribe(good.addr(), "new");
+    let old = |number: usize| {
+        post(&tidegate, "old");
+        let path = "/v1/deliveries?type=old&status=retrying";
+        wait_until(SOON, "the first attempt", || {
+            tidegate.get(path).expect(200)["data"].as_array().unwrap().len() == number
+        });
+        tidegate.get(path).expect(200)["data"][0]["id"].as_str().unwrap().to_owned()
+    };
+    let many = || {
+        let events = "{\"type\": \"new\", \"data\": 1}\n".repeat(NEWER);
+        Call::new("POST", "/v1/events").body("application/x-ndjson", events).to(tidegate.addr()).expect(202);
+    };
+    let before = old(1);
+    many();
+    wait_until(SOON, "the newer ones", || {
+        let path = "/v1/deliveries?type=new&status=delivered&limit=1000";
+        tidegate.get(path).expect(200)["data"].as_array().unwrap().len() == NEWER
+    });
+    let [all, delivered] = [tail(&tidegate, &[]), tail(&tidegate, &["--status", "delivered"])];
+    wait_for(&all, &["new ", "delivered"]);
+    let while_it_runs = old(2);
+    wait_for(&all, &["old ", "retrying"]);
+    many();
+    wait_until(SOON, "the newer ones", || all.output().matches("delivered").count() >= NEWER);
+    let mend = Call::new("PATCH", &format!("/v1/subscriptions/{subscription}"));
+    mend.json(json!({"url": format!("http://{}", good.addr())})).to(tidegate.addr()).expect(200);
+    for id in [&before, &while_it_runs] {
+        Call::post(&format!("/v1/deliveries/{id}/retry"), json!({})).to(tidegate.addr());
+    }
+    for tail in [&all, &delivered] {
+        let lines = || tail.output().lines().filter(|line| line.contains("delivered  old ")).count();
+        wait_until(SOON, format!("both, of which there is {}", tail.output()), || lines() == 2);
+    }
+}
+
 #[test]
 fn as_many_lines_of_the_past_are_shown_as_are_asked_for() {
     const EVENTS: usize = 250;
