@@ -36,9 +36,9 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Bring the database's schema up to date, then exit
     ///
-    /// `serve` does this by itself. Any number of processes may do it at once. Where the replicas' role of PostgreSQL may
-    /// only read and write rows, run it beforehand as the role that owns the tables, and once a day: it also makes the
-    /// tables of the next four days.
+    /// `serve` does this by itself. Any number of processes may do it at once. Where the replicas' role of PostgreSQL
+    /// may only read and write rows, run it beforehand as the role that owns the tables, and once a day: it also makes
+    /// the tables of the next four days.
     #[command(after_help = "\
 Examples:
   tidegate migrate
@@ -55,8 +55,8 @@ let one serve, or drop events_, deliveries_ and attempts_YYYYMMDD yourself.")]
     Migrate(Source),
     /// Create, list, rotate and revoke API keys
     ///
-    /// Works on the database directly, also while `serve` runs, which notices within a second. A new database is made ready;
-    /// the schema of one that is there is left to `serve` and `migrate`.
+    /// Works on the database directly, also while `serve` runs, which notices within a second. A new database is made
+    /// ready; the schema of one that is there is left to `serve` and `migrate`.
     #[command(subcommand)]
     Keys(Keys),
     /// Receive webhooks, to try things out: show, verify, count, delay or fail them
@@ -77,10 +77,10 @@ let one serve, or drop events_, deliveries_ and attempts_YYYYMMDD yourself.")]
     /// One line whenever a delivery is made or its status changes, until Ctrl-C. Times are UTC. Asks the API twice a
     /// second, so it also works from another machine.
     ///
-    /// Of what came before it, 200 unfinished deliveries of each status are followed. Unfinished ones that are no longer
-    /// among the newest are asked for by themselves, 100 a second: where thousands wait, a change shows so much later. With
-    /// --status the newest 1000 in that status are followed. One that had ended and is sent again by hand shows while it
-    /// is among the newest 200.
+    /// Of what came before it, 200 unfinished deliveries of each status are followed. Unfinished ones that are no
+    /// longer among the newest are asked for by themselves, 100 a second: where thousands wait, a change shows so much
+    /// later. With --status the newest 1000 in that status are followed. One that had ended and is sent again by hand
+    /// shows while it is among the newest 200.
     #[command(after_help = live::TAIL_HELP)]
     Tail(Tail),
     /// Send deliveries again: by their ids, or by what they have in common

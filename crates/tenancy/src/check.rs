@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use platform::config::TEN_YEARS;
 
-/// Live at one time, of one tenant. Replacing one is always possible, so that with their grace times there may be twice as many.
+/// Live at one time, of one tenant. Replacing one is always possible, so that with their grace times there may be twice
+/// as many.
 pub const MOST_KEYS: i64 = 1000;
 
 const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);

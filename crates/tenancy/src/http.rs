@@ -266,7 +266,8 @@ async fn revoke_key(
 
 /// List who changed what
 ///
-/// The admin key sees every tenant's entries, a key with `keys:read` its own. They are kept for `security.audit_retention`.
+/// The admin key sees every tenant's entries, a key with `keys:read` its own. They are kept for
+/// `security.audit_retention`.
 #[utoipa::path(get, path = "/admin/audit", tag = "admin", params(PageQuery), responses((status = 200, body = Page<AuditEntry>)))]
 async fn list_audit(
     State(tenancy): State<Tenancy>,

@@ -27,8 +27,8 @@ use crate::{
     serve,
 };
 
-const NOT_ALLOWED: &str = "the schema is not up to date, and this role of PostgreSQL may not change it: run `tidegate migrate` \
-    as the role that owns the tables";
+const NOT_ALLOWED: &str = "the schema is not up to date, and this role of PostgreSQL may not change it: \
+    run `tidegate migrate` as the role that owns the tables";
 
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {

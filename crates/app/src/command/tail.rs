@@ -1,7 +1,8 @@
 //! `tidegate tail`: deliveries as they happen. Asks twice a second for the newest, and shows what is new or has changed.
 //!
-//! The list is newest first, and a delivery may change long after it has left the first pages: those that are known and not
-//! over are asked for one by one. In one status the list is read as far as it goes, because what enters it may be old.
+//! The list is newest first, and a delivery may change long after it has left the first pages: those that are known and
+//! not over are asked for one by one. In one status the list is read as far as it goes, because what enters it may be
+//! old.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

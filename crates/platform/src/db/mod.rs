@@ -86,8 +86,8 @@ impl Database {
         migrate::schema(self, sets).await
     }
 
-    /// Brings the schema up to date. Any number of replicas may do this at once: one works, the others wait. Needs no right to
-    /// change it where there is nothing to do.
+    /// Brings the schema up to date. Any number of replicas may do this at once: one works, the others wait. Needs no
+    /// right to change it where there is nothing to do.
     pub async fn migrate(&self, sets: &[Migrations]) -> Result<Vec<Applied>, Error> {
         migrate::run(self, sets).await
     }
@@ -201,8 +201,8 @@ fn is_passing_in_sqlite(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
 }
 
-/// Connection exceptions, resource shortage, shutdown, the conflicts that a repeat resolves, and a day whose partition is not
-/// made yet.
+/// Connection exceptions, resource shortage, shutdown, the conflicts that a repeat resolves, and a day whose partition
+/// is not made yet.
 fn is_passing_in_postgres(error: &DbError) -> bool {
     let code = error.code().code();
     ["08", "53", "57P", "40"].iter().any(|class| code.starts_with(class))

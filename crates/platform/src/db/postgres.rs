@@ -115,8 +115,8 @@ impl Config {
     }
 }
 
-/// Other clients have stricter modes than `require`. Here TLS always means what those say: the certificate is checked, and its
-/// name.
+/// Other clients have stricter modes than `require`. Here TLS always means what those say: the certificate is checked,
+/// and its name.
 fn in_our_modes(url: &str) -> String {
     let Some((place, parameters)) = url.rsplit_once('?') else { return url.to_owned() };
     let parameters = parameters.replace("sslmode=verify-full", "sslmode=require");

@@ -180,8 +180,8 @@ impl Store {
         Ok(rows.iter().map(audit_entry).collect())
     }
 
-    /// Ends audit entries, and keys that have ended, that are older than `retention`. Any number of replicas may do it at
-    /// once. Returns how many went.
+    /// Ends audit entries, and keys that have ended, that are older than `retention`. Any number of replicas may do it
+    /// at once. Returns how many went.
     pub async fn forget(&self, retention: Duration) -> Result<usize, Error> {
         let mut gone = 0;
         for query in [query!("delete_old_audit"), query!("delete_dead_keys")] {
