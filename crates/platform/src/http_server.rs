@@ -1,24 +1,19 @@
 //! The only place that accepts connections.
 //!
 //! Everything a stranger can hold is bounded: connections, the time to send a request's head, the time and size of the
-//! whole request. A connection that has not sent a request within the header timeout is closed, also before it is known
-//! whether it speaks HTTP/1.1 or HTTP/2. On shutdown open requests may finish until the drain timeout; then they are cut.
+//! whole request, the time to take its answer. A connection that has not sent a request within the header timeout is
+//! closed, also before it is known whether it speaks HTTP/1.1 or HTTP/2; one on which nothing moves any more, after the
+//! idle timeout. On shutdown open requests may finish until the drain timeout; then they are cut.
 
 mod guard;
 mod lane;
+mod patient;
+mod pulse;
 mod streams;
+#[cfg(test)]
+mod tests;
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     BoxError, Router,
@@ -40,6 +35,8 @@ use tower::Service;
 use self::{
     guard::Guard,
     lane::Entry,
+    patient::Patient,
+    pulse::{Beating, Pulse},
     streams::{Arrivals, Streams},
 };
 pub use self::{
@@ -50,6 +47,8 @@ use crate::{problem::Problem, shutdown::Tasks};
 
 pub const CONNECTIONS: &str = "tidegate_http_connections";
 pub const CONNECTIONS_REFUSED: &str = "tidegate_http_connections_refused_total";
+/// Whose clients did not take their answer.
+pub const CONNECTIONS_STALLED: &str = "tidegate_http_connections_stalled_total";
 pub const REQUESTS: &str = "tidegate_http_requests_total";
 pub const REQUEST_SECONDS: &str = "tidegate_http_request_seconds";
 
@@ -60,7 +59,11 @@ pub struct Limits {
     /// From accept, or the end of the last request, to the end of the next request's head.
     pub header_timeout: Duration,
     /// From the request's head to the response's head: a body that drips cannot hold a handler for longer.
+    /// As long may a write wait for the client to take some of it.
     pub request_timeout: Duration,
+    /// Without a request, a part of an answer, or that the client takes any. HTTP/1.1 between requests has the header
+    /// timeout.
+    pub idle_timeout: Duration,
     pub max_body: usize,
     pub drain_timeout: Duration,
 }
@@ -88,7 +91,7 @@ pub async fn serve<S, B>(name: &'static str, listener: TcpListener, service: S, 
 where
     S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let of_connection = tasks.clone();
     let handle = move |stream| connection(stream, Instant::now(), service.clone(), limits, of_connection.clone());
@@ -107,7 +110,7 @@ pub async fn serve_with_lane<L, S, B>(
     L: Lane,
     S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let entry = Arc::new(Entry::new(lane, limits));
     let of_connection = tasks.clone();
@@ -171,35 +174,36 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
-    let has_begun = Arc::new(AtomicBool::new(false));
+    let pulse = Pulse::default();
     let service = {
-        let has_begun = Arc::clone(&has_begun);
+        let pulse = pulse.clone();
         hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-            has_begun.store(true, Ordering::Relaxed);
-            service.clone().call(request)
+            pulse.beat();
+            let (pulse, answering) = (pulse.clone(), service.clone().call(request));
+            async move { answering.await.map(|answer| answer.map(|body| Beating { body, pulse })) }
         })
     };
     // Its own token: the one of all tasks has a lock that every connection would take with every request.
     let stopping = tasks.stopping().child_token();
     let mut streams = Streams::default();
     let builder = builder(&limits, streams.arrivals.clone());
-    let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let first_request = async {
-        tokio::time::sleep_until(since + limits.header_timeout).await;
-        if has_begun.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
+    let io = TokioIo::new(Patient::new(stream, limits.request_timeout, pulse.clone()));
+    let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
+    let patience = tokio::select! {
         biased;
         // A client that goes away or talks nonsense is its own affair.
         _ = streams.drive(serving.as_mut()) => return,
-        () = first_request => return,
-        () = stopping.cancelled() => serving.as_mut().graceful_shutdown(),
+        () = pulse.ends(since, &limits) => limits.request_timeout,
+        () = stopping.cancelled() => limits.drain_timeout,
+    };
+    if !pulse.has_begun() && !stopping.is_cancelled() {
+        return;
     }
-    if tokio::time::timeout(limits.drain_timeout, streams.drive(serving)).await.is_err() {
+    // In HTTP/2 the client hears of it, and a request that was on its way is answered still.
+    serving.as_mut().graceful_shutdown();
+    if tokio::time::timeout(patience, streams.drive(serving)).await.is_err() && stopping.is_cancelled() {
         tracing::warn!("A connection was cut: its request did not end within shutdown.drain_timeout.");
     }
 }

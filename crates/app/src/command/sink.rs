@@ -41,6 +41,7 @@ const LIMITS: http_server::Limits = http_server::Limits {
     max_connections: 100_000,
     header_timeout: Duration::from_secs(120),
     request_timeout: Duration::from_secs(3600),
+    idle_timeout: Duration::from_secs(3600),
     max_body: LARGEST_BODY,
     // What hangs on purpose would hold the end back.
     drain_timeout: Duration::from_millis(200),

@@ -50,6 +50,7 @@ struct ServerFile {
     max_connections: usize,
     header_timeout: Span,
     request_timeout: Span,
+    idle_timeout: Span,
     max_body: Size,
 }
 
@@ -203,6 +204,7 @@ impl TryFrom<File> for Config {
 
 fn http_limits(server: &ServerFile, shutdown: Shutdown) -> Result<http_server::Limits, Invalid> {
     let short = Duration::from_millis(100);
+    let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
     if !(1..=1_000_000).contains(&server.max_connections) {
         return Err(Invalid::new(
             "server.max_connections",
@@ -217,6 +219,7 @@ fn http_limits(server: &ServerFile, shutdown: Shutdown) -> Result<http_server::L
         max_connections: server.max_connections,
         header_timeout: server.header_timeout.within("server.header_timeout", short, Duration::from_secs(300))?,
         request_timeout: server.request_timeout.within("server.request_timeout", short, Duration::from_secs(3600))?,
+        idle_timeout: server.idle_timeout.within("server.idle_timeout", second, day)?,
         max_body,
         drain_timeout: shutdown.drain_timeout,
     })

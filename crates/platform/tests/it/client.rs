@@ -13,8 +13,14 @@ use tokio::{
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// Longer than any test waits.
 const NEVER: Duration = Duration::from_mins(1);
-pub(crate) const LIMITS: Limits =
-    Limits { max_connections: 64, header_timeout: NEVER, request_timeout: NEVER, max_body: 1024, drain_timeout: NEVER };
+pub(crate) const LIMITS: Limits = Limits {
+    max_connections: 64,
+    header_timeout: NEVER,
+    request_timeout: NEVER,
+    idle_timeout: NEVER,
+    max_body: 1024,
+    drain_timeout: NEVER,
+};
 /// For tests that wait for the end of a time.
 pub(crate) const BRIEF: Limits = Limits {
     header_timeout: Duration::from_millis(300),

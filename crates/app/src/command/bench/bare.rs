@@ -27,6 +27,7 @@ pub(super) const LIMITS: http_server::Limits = http_server::Limits {
     max_connections: 10_000,
     header_timeout: Duration::from_secs(60),
     request_timeout: Duration::from_secs(60),
+    idle_timeout: Duration::from_secs(3600),
     max_body: 1 << 20,
     drain_timeout: Duration::ZERO,
 };
