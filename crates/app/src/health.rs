@@ -2,7 +2,11 @@
 
 use dispatch::Dispatch;
 use gate::Backend;
-use platform::{db::Database, health::Health, shutdown::Tasks};
+use platform::{
+    db::{self, Database},
+    health::Health,
+    shutdown::Tasks,
+};
 
 use crate::config::{Config, Role};
 
@@ -17,7 +21,7 @@ pub(crate) fn of(config: &Config, database: &Database, shared: &Backend, dispatc
     let needs_database = move || is_enough.as_ref().is_none_or(|kafka| kafka.falls_back() && kafka.is_away());
     let mut health = Health::builder().required_while("database", needs_database, move || {
         let database = database.clone();
-        async move { database.ping().await.map_err(|_| "the database does not answer".to_owned()) }
+        async move { database.ping().await.map_err(|error| unfit(&error).to_owned()) }
     });
     if config.redis.is_some() {
         let shared = shared.clone();
@@ -36,6 +40,14 @@ pub(crate) fn of(config: &Config, database: &Database, shared: &Backend, dispatc
         health = if is_required { health.required("kafka", check) } else { health.optional("kafka", check) };
     }
     health.build(tasks.leaving().clone())
+}
+
+fn unfit(error: &db::Error) -> &'static str {
+    if error.is_of_the_disk() {
+        "the database takes no writes: make room on its disk, and see that it can be written"
+    } else {
+        "the database does not answer"
+    }
 }
 
 /// It answers, and it does not throw away what it was given to remember.

@@ -92,9 +92,10 @@ impl Database {
         migrate::run(self, sets).await
     }
 
+    /// Does it answer, and does SQLite take writes?
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
-            Database::Sqlite(sqlite) => sqlite.write(|connection| connection.execute_batch("SELECT 1")).await,
+            Database::Sqlite(sqlite) => sqlite.ping().await,
             Database::Postgres(postgres) => Ok(postgres.client().await?.batch_execute("SELECT 1").await?),
         }
     }
@@ -163,6 +164,17 @@ impl Error {
             Error::Migrate(_, error) => error.is_forbidden(),
             _ => false,
         }
+    }
+
+    /// Is SQLite's disk full, broken, or read-only?
+    pub fn is_of_the_disk(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
+        let code = match self {
+            Error::Sqlite(error) => error.sqlite_error_code(),
+            Error::Commit(error) => error.sqlite_error_code(),
+            _ => None,
+        };
+        matches!(code, Some(CannotOpen | DiskFull | ReadOnly | SystemIoFailure))
     }
 
     /// Was a text given that no row can hold? PostgreSQL takes no NUL; SQLite does, and finds nothing.

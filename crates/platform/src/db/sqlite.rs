@@ -12,7 +12,10 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -31,6 +34,10 @@ const GROUP: usize = 1024;
 /// The same few pages change again and again, so moving them from the log to the file less often costs less.
 const WRITER: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 8000;";
 
+/// More than an event and its deliveries take: where this fits, they do.
+const FILL: &str = "CREATE TABLE IF NOT EXISTS room (filling BLOB); INSERT INTO room VALUES (zeroblob(262144));";
+const EMPTY: &str = "DROP TABLE room";
+
 /// Does the work (unless no transaction could begin) and returns what to do once the group's commit succeeded or failed.
 type Job = Box<dyn FnOnce(Option<&Connection>) -> Done + Send>;
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -47,6 +54,8 @@ pub struct Sqlite {
     path: Arc<Path>,
     writer: mpsc::Sender<Job>,
     readers: Arc<Readers>,
+    /// A write found no room, or no disk, and none was tried since.
+    takes_no_writes: Arc<AtomicBool>,
 }
 
 struct Readers {
@@ -61,12 +70,13 @@ impl Sqlite {
         let writer = connect(path)?;
         writer.execute_batch(WRITER)?;
         let (sender, jobs) = mpsc::channel(QUEUE);
+        let takes_no_writes = Arc::<AtomicBool>::default();
         std::thread::Builder::new()
             .name("sqlite writer".to_owned())
             .spawn(move || write_in_groups(&writer, jobs))
             .map_err(|error| Error::Open(path.to_owned(), error))?;
         let readers = Arc::new(Readers { idle: Mutex::default(), permits: Semaphore::new(READERS) });
-        Ok(Sqlite { path: path.into(), writer: sender, readers })
+        Ok(Sqlite { path: path.into(), writer: sender, readers, takes_no_writes })
     }
 
     pub fn path(&self) -> &Path {
@@ -97,18 +107,38 @@ impl Sqlite {
         self.run(|connection| caught(connection, work)?.map_err(Error::from), true).await
     }
 
+    /// Does the writer take writes? While they succeed nothing is written for the answer: who asks often costs nothing.
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        if !self.takes_no_writes.load(Ordering::Relaxed) {
+            return self.write(|connection| connection.execute_batch("SELECT 1")).await;
+        }
+        // Each in a commit of its own: what is made and dropped in one is never written.
+        self.write(|connection| connection.execute_batch(FILL)).await?;
+        self.write(|connection| connection.execute_batch(EMPTY)).await?;
+        self.takes_no_writes.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     async fn run<T, F>(&self, work: F, spoils_group: bool) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
     {
         let (sender, answer) = oneshot::channel();
+        let takes_no_writes = Arc::clone(&self.takes_no_writes);
         let job: Job = Box::new(move |connection| {
-            let outcome = connection.map_or(Err(Error::Closed), work);
-            let spoils_group = spoils_group && outcome.is_err();
+            let outcome = connection.map(work);
+            let spoils_group = spoils_group && matches!(outcome, Some(Err(_)));
             let reply: Reply = Box::new(move |committed| {
+                let outcome = match outcome {
+                    Some(outcome) => outcome.and_then(|value| committed.map(|()| value)),
+                    None => Err(committed.err().unwrap_or(Error::Closed)),
+                };
+                if outcome.as_ref().is_err_and(Error::is_of_the_disk) {
+                    takes_no_writes.store(true, Ordering::Relaxed);
+                }
                 // The caller may be gone; its write stands all the same.
-                drop(sender.send(outcome.and_then(|value| committed.map(|()| value))));
+                drop(sender.send(outcome));
             });
             Done { reply, spoils_group }
         });
@@ -171,11 +201,14 @@ fn write_in_groups(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
     let mut group = Vec::with_capacity(GROUP);
     while jobs.blocking_recv_many(&mut group, GROUP) > 0 {
         let begun = connection.execute_batch("BEGIN IMMEDIATE");
-        let transaction = begun.is_ok().then_some(connection);
-        let done: Vec<Done> = group.drain(..).map(|job| job(transaction)).collect();
-        let is_spoilt = done.iter().any(|done| done.spoils_group);
+        // Where the disk is full, SQLite may undo the whole transaction by itself, in the middle of it.
+        let transaction = || (!connection.is_autocommit()).then_some(connection);
+        let done: Vec<Done> = group.drain(..).map(|job| job(transaction())).collect();
+        let is_undone = begun.is_ok() && transaction().is_none();
+        let is_spoilt = is_undone || done.iter().any(|done| done.spoils_group);
         let end = if is_spoilt { "ROLLBACK" } else { "COMMIT" };
-        let ended = begun.and_then(|()| connection.execute_batch(end)).map_err(Arc::new);
+        let ended = begun.and_then(|()| if is_undone { Ok(()) } else { connection.execute_batch(end) });
+        let ended = ended.map_err(Arc::new);
         if !connection.is_autocommit() {
             // A failed commit may leave the transaction open; the next group needs a clean start.
             drop(connection.execute_batch("ROLLBACK"));
@@ -190,6 +223,10 @@ fn write_in_groups(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
 fn in_savepoint<T>(connection: &Connection, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
     connection.execute_batch("SAVEPOINT job")?;
     let outcome = caught(connection, work);
+    if connection.is_autocommit() {
+        // The savepoint is gone, with the transaction.
+        return outcome?.map_err(Error::from);
+    }
     let end = if matches!(outcome, Ok(Ok(_))) { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" };
     connection.execute_batch(end)?;
     outcome?.map_err(Error::from)

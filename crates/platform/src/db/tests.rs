@@ -278,20 +278,33 @@ async fn a_certificate_that_is_not_trusted_says_what_to_do() {
     }
 }
 
+/// Holds the writer until all of these are queued.
+async fn in_one_group<T>(sqlite: &Sqlite, writes: impl Future<Output = T>) -> T {
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let holding = sqlite.write(move |_| {
+        began.send(()).unwrap();
+        may_go.recv().unwrap();
+        Ok(())
+    });
+    let queued = async {
+        tokio::task::spawn_blocking(move || has_begun.recv().unwrap()).await.unwrap();
+        tokio::pin!(writes);
+        assert!(futures_util::poll!(&mut writes).is_pending());
+        go.send(()).unwrap();
+        writes.await
+    };
+    let (held, written) = tokio::join!(holding, queued);
+    held.unwrap();
+    written
+}
+
 /// Two batches in one group: the second fails half-way, so neither is written, and both callers know.
 #[tokio::test]
 async fn a_batch_that_fails_takes_its_group_with_it_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
     let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
     let Database::Sqlite(sqlite) = &database else { panic!("SQLite is the default") };
-    let (began, has_begun) = std::sync::mpsc::channel();
-    let (go, may_go) = std::sync::mpsc::channel::<()>();
-    // Holds the writer until the next two are queued, so that they share a group.
-    let holding = sqlite.write(move |_| {
-        began.send(()).unwrap();
-        may_go.recv().unwrap();
-        Ok(())
-    });
     let insert = |connection: &rusqlite::Connection, id: &str| {
         connection.execute("INSERT INTO things (id) VALUES (?1)", [id]).map(drop)
     };
@@ -300,19 +313,63 @@ async fn a_batch_that_fails_takes_its_group_with_it_and_nothing_stays() {
         insert(connection, "bad")?;
         connection.execute("INSERT INTO nowhere VALUES (1)", []).map(drop)
     });
-    let queued = async {
-        tokio::task::spawn_blocking(move || has_begun.recv().unwrap()).await.unwrap();
-        let both = async { tokio::join!(good, bad) };
-        tokio::pin!(both);
-        assert!(futures_util::poll!(&mut both).is_pending());
-        go.send(()).unwrap();
-        both.await
-    };
-    let (held, (good, bad)) = tokio::join!(holding, queued);
-    held.unwrap();
+    let (good, bad) = in_one_group(sqlite, async { tokio::join!(good, bad) }).await;
     assert!(good.is_err_and(|error| error.is_transient()), "it may be sent again");
     assert!(bad.is_err());
     assert_eq!(ids(&database).await, Vec::<String>::new());
     sqlite.write_batch(move |connection| insert(connection, "later")).await.unwrap();
+    assert_eq!(ids(&database).await, ["later"]);
+}
+
+async fn grow_to(sqlite: &Sqlite, pages: u32) {
+    let set = move |connection: &rusqlite::Connection| {
+        connection.pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, u32>(0)).map(drop)
+    };
+    sqlite.write(set).await.unwrap();
+}
+
+/// A full disk left the replica ready: every event was refused, and no load balancer heard of it.
+#[tokio::test]
+async fn a_file_that_cannot_grow_is_unfit_until_there_is_room_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
+    let Database::Sqlite(sqlite) = &database else { panic!("SQLite is the default") };
+    let large = || {
+        let payload = Value::Bytes(vec![1; 100_000]);
+        database.transact([INSERT.with(["large".into(), Value::Null, Value::Null, payload])])
+    };
+    grow_to(sqlite, 20).await;
+    database.ping().await.expect("what was never tried is not known to fail");
+    let error = large().await.unwrap_err();
+    assert!(error.is_of_the_disk() && error.is_transient(), "{error:?}");
+    for _ in 0..2 {
+        let error = database.ping().await.unwrap_err();
+        assert!(error.is_of_the_disk(), "{error:?}");
+    }
+    grow_to(sqlite, 1_000_000).await;
+    database.ping().await.expect("it is tried anew each time");
+    large().await.unwrap();
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name <> 'things'";
+    let others = sqlite.read(move |connection| connection.query_row(tables, [], |row| row.get::<_, u32>(0)));
+    assert_eq!(others.await.unwrap(), 1, "the migrations, and nothing that was only tried");
+}
+
+/// SQLite undoes the whole transaction when the disk is full: the others of the group were told of an internal error,
+/// and those behind were written all the same.
+#[tokio::test]
+async fn a_write_that_finds_no_room_takes_its_group_with_it_and_all_may_try_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
+    let Database::Sqlite(sqlite) = &database else { panic!("SQLite is the default") };
+    grow_to(sqlite, 20).await;
+    let (first, last) = (database.transact([thing("first", 1)]), database.transact([thing("last", 1)]));
+    let more = "CREATE TABLE more (filling); INSERT INTO more VALUES (zeroblob(100000))";
+    let full = sqlite.write(move |connection| connection.execute_batch(more));
+    let (first, full, last) = in_one_group(sqlite, Box::pin(async { tokio::join!(first, full, last) })).await;
+    for error in [first.unwrap_err(), full.unwrap_err(), last.unwrap_err()] {
+        assert!(error.is_transient(), "{error:?}");
+    }
+    assert_eq!(ids(&database).await, [""; 0]);
+    database.transact([thing("later", 1)]).await.unwrap();
     assert_eq!(ids(&database).await, ["later"]);
 }
