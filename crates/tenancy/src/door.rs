@@ -180,7 +180,7 @@ impl Door {
         self.inner.tenants.forget_all();
     }
 
-    /// Like a request with these headers, for protocols that no web page can speak.
+    /// Like a request with these headers, for gRPC over HTTP/2, which no web page can speak to a plain port.
     pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let shown = Shown::by_headers(headers, None);
         let caller = self.ask(self.recall(shown.key()?, shown.tenant)?).await?;

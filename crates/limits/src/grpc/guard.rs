@@ -58,10 +58,10 @@ impl Guard {
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
-        // A web page can post to any port of the machine, but not with this type.
         let is_grpc = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC));
         if !is_grpc {
-            return Box::pin(ready(Ok(not_grpc())));
+            let detail = "send content-type: application/grpc";
+            return Box::pin(ready(Ok(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))));
         }
         let Some(place) = self.place() else {
             metrics::counter!(GRPC_SHED).increment(1);
@@ -89,9 +89,9 @@ fn cut_off(cut: &Cut, deadline: Duration) -> Status {
     }
 }
 
-fn not_grpc() -> Response<Body> {
-    let detail = "this listener speaks gRPC: send content-type: application/grpc";
-    let mut response = Response::new(Body::new(detail.to_owned()));
-    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+/// For whoever does not speak gRPC at all.
+pub(super) fn refuse(status: StatusCode, detail: &str) -> Response<Body> {
+    let mut response = Response::new(Body::new(format!("this listener speaks gRPC: {detail}")));
+    *response.status_mut() = status;
     response
 }

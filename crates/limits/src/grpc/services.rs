@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -11,7 +12,7 @@ use tonic::{
     body::Body,
     codegen::{
         BoxFuture, Bytes, Service, StdError,
-        http::{Request, Response},
+        http::{Request, Response, StatusCode, Version},
     },
 };
 
@@ -25,7 +26,7 @@ pub(super) use super::proto::{
 use super::{
     checks::Checks,
     gates::GateService,
-    guard::Guard,
+    guard::{Guard, refuse},
     rls::Rls,
     unary::{self, Asked},
 };
@@ -65,6 +66,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Answering {
+        // A web page can have its own name lead to this machine and then send what it likes, but not over plain HTTP/2.
+        if request.version() != Version::HTTP_2 {
+            return Box::pin(ready(Ok(refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "send HTTP/2"))));
+        }
         let served = Arc::clone(&self.0);
         let Served { guard, rls_server, checks_server, gates, others, .. } = &*self.0;
         let others = |request: Request<B>| -> Answering {

@@ -51,13 +51,19 @@ fn nonsense_and_silence_instead_of_http2_end_that_connection_only() {
     client.rate_limit(json!({"domain": "edge", "descriptors": [descriptor("generic_key", "login")]}));
 }
 
-/// A browser on this machine runs other people's pages, and dev mode asks for no key.
+/// A browser on this machine runs other people's pages, and dev mode asks for no key. A page whose own name leads here
+/// may send any type, but only HTTP/1.1.
 #[test]
-fn a_web_pages_post_is_refused_by_its_type() {
+fn a_web_pages_post_is_refused_by_its_version() {
     let tidegate = envoy(Setup::serve());
-    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/json"] {
-        let call = Call::new("POST", SHOULD_RATE_LIMIT).body(content_type, b"\0\0\0\0\0".to_vec());
-        assert_eq!(call.to(tidegate.grpc_addr()).status, 415);
+    for path in [SHOULD_RATE_LIMIT, "/tidegate.limits.v1.Gates/Enter", "/grpc.health.v1.Health/Check", "/"] {
+        for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/json", "application/grpc"]
+        {
+            let call = Call::new("POST", path).body(content_type, b"\0\0\0\0\0".to_vec());
+            let answer = call.header("host", "evil.example").to(tidegate.grpc_addr());
+            assert_eq!(answer.status, 505, "{path} {content_type}: {answer:?}");
+            assert!(answer.body.contains("HTTP/2"), "{answer:?}");
+        }
     }
 }
 
