@@ -39,7 +39,7 @@ pub(crate) fn of(config: &Config, database: &Database, shared: &Backend, dispatc
         };
         health = if is_required { health.required("kafka", check) } else { health.optional("kafka", check) };
     }
-    health.build(tasks.leaving().clone())
+    health.build(tasks.clone())
 }
 
 fn unfit(error: &db::Error) -> &'static str {

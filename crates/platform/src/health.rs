@@ -2,6 +2,9 @@
 //!
 //! A dependency that is `required` and down makes the process not ready (503); one that is not makes it degraded (200).
 //! Liveness asks nobody: a process that turns is alive, or an orchestrator would kill all of them when a database stops.
+//!
+//! Anyone may ask, so however many do, dependencies are asked once at a time and a few times a second; and who goes
+//! away in the middle leaves no question half asked.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -13,12 +16,17 @@ use axum::{
 };
 use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::{Mutex, oneshot},
+    time::Instant,
+};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::shutdown::Tasks;
+
+pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+const REMEMBERED_FOR: Duration = Duration::from_millis(250);
 
 type Check = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 type Need = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -27,7 +35,20 @@ type Need = Arc<dyn Fn() -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Health {
     dependencies: Arc<Vec<Dependency>>,
-    leaving: CancellationToken,
+    found: Arc<Mutex<Option<Found>>>,
+    tasks: Tasks,
+}
+
+/// What the dependencies said, in their order.
+#[derive(Clone)]
+struct Found {
+    at: Instant,
+    outcomes: Arc<[Outcome]>,
+}
+
+struct Outcome {
+    took: Duration,
+    error: Option<String>,
 }
 
 struct Dependency {
@@ -75,8 +96,8 @@ impl Builder {
         self
     }
 
-    pub fn build(self, leaving: CancellationToken) -> Health {
-        Health { dependencies: Arc::new(self.0), leaving }
+    pub fn build(self, tasks: Tasks) -> Health {
+        Health { dependencies: Arc::new(self.0), found: Arc::default(), tasks }
     }
 }
 
@@ -111,8 +132,10 @@ impl Health {
     }
 
     pub async fn report(&self) -> Report {
-        let dependencies = join_all(self.dependencies.iter().map(check)).await;
-        let status = if self.leaving.is_cancelled() {
+        let outcomes = self.outcomes().await;
+        let dependencies: Vec<DependencyReport> =
+            self.dependencies.iter().zip(&*outcomes).map(|(dependency, outcome)| dependency.report(outcome)).collect();
+        let status = if self.tasks.leaving().is_cancelled() {
             Status::ShuttingDown
         } else if dependencies.iter().any(|dependency| dependency.required && !dependency.ok) {
             Status::NotReady
@@ -123,6 +146,34 @@ impl Health {
         };
         Report { status, dependencies }
     }
+
+    async fn outcomes(&self) -> Arc<[Outcome]> {
+        let mut found = Arc::clone(&self.found).lock_owned().await;
+        if let Some(known) = found.as_ref().filter(|known| known.at.elapsed() < REMEMBERED_FOR) {
+            return Arc::clone(&known.outcomes);
+        }
+        let (dependencies, (send, asked)) = (Arc::clone(&self.dependencies), oneshot::channel());
+        // A task of its own: who asked may go away, and a connection in the middle of a question is of no use to others.
+        self.tasks.spawn_servant("health check", async move {
+            let outcomes: Arc<[Outcome]> = join_all(dependencies.iter().map(check)).await.into();
+            *found = Some(Found { at: Instant::now(), outcomes: Arc::clone(&outcomes) });
+            drop(send.send(outcomes));
+        });
+        let unanswered = || Outcome { took: Duration::ZERO, error: Some("it could not be asked".to_owned()) };
+        asked.await.unwrap_or_else(|_| self.dependencies.iter().map(|_| unanswered()).collect())
+    }
+}
+
+impl Dependency {
+    fn report(&self, outcome: &Outcome) -> DependencyReport {
+        DependencyReport {
+            name: self.name,
+            ok: outcome.error.is_none(),
+            required: (self.is_required)(),
+            duration_ms: (outcome.took.as_secs_f64() * 1e6).round() / 1e3,
+            error: outcome.error.clone(),
+        }
+    }
 }
 
 /// `/health/live` and `/health/ready`, for every listener.
@@ -130,18 +181,12 @@ pub fn routes() -> OpenApiRouter<Health> {
     OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready))
 }
 
-async fn check(dependency: &Dependency) -> DependencyReport {
+async fn check(dependency: &Dependency) -> Outcome {
     let started = Instant::now();
     let outcome = tokio::time::timeout(CHECK_TIMEOUT, (dependency.check)())
         .await
         .unwrap_or_else(|_| Err(format!("no answer within {CHECK_TIMEOUT:?}")));
-    DependencyReport {
-        name: dependency.name,
-        ok: outcome.is_ok(),
-        required: (dependency.is_required)(),
-        duration_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
-        error: outcome.err(),
-    }
+    Outcome { took: started.elapsed(), error: outcome.err() }
 }
 
 /// Does the process turn?
@@ -168,13 +213,15 @@ async fn ready(State(health): State<Health>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn with(required: Result<(), String>, optional: Result<(), String>) -> Health {
         Health::builder()
             .required("database", move || std::future::ready(required.clone()))
             .optional("redis", move || std::future::ready(optional.clone()))
-            .build(CancellationToken::new())
+            .build(Tasks::new())
     }
 
     #[tokio::test]
@@ -191,7 +238,7 @@ mod tests {
         let asked = Arc::clone(&is_needed);
         let need = move || asked.load(std::sync::atomic::Ordering::Relaxed);
         let down = || std::future::ready(Err("refused".to_owned()));
-        let health = Health::builder().required_while("database", need, down).build(CancellationToken::new());
+        let health = Health::builder().required_while("database", need, down).build(Tasks::new());
         assert_eq!(health.report().await.status, Status::Degraded);
         is_needed.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(health.report().await.status, Status::NotReady);
@@ -200,15 +247,55 @@ mod tests {
     #[tokio::test]
     async fn leaving_is_not_ready_even_when_all_is_well() {
         let health = with(Ok(()), Ok(()));
-        health.leaving.cancel();
+        health.tasks.leave();
         assert_eq!(health.report().await.status, Status::ShuttingDown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_check_that_hangs_is_a_failure_with_a_reason() {
-        let health = Health::builder().required("database", std::future::pending).build(CancellationToken::new());
+        let health = Health::builder().required("database", std::future::pending).build(Tasks::new());
         let report = health.report().await;
         assert_eq!(report.status, Status::NotReady);
         assert_eq!(report.dependencies[0].error.as_deref(), Some("no answer within 2s"));
+    }
+
+    /// A dependency that counts how often it is asked, and answers when it is let go.
+    fn counted() -> (Health, Arc<AtomicUsize>, Arc<tokio::sync::Semaphore>) {
+        let (asked, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+        let (count, may_answer) = (Arc::clone(&asked), Arc::clone(&answers));
+        let check = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let may_answer = Arc::clone(&may_answer);
+            async move { may_answer.acquire().await.map(|permit| permit.forget()).map_err(|error| error.to_string()) }
+        };
+        (Health::builder().required("database", check).build(Tasks::new()), asked, answers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_ask_a_dependency_is_asked_once_at_a_time_and_a_few_times_a_second() {
+        let (health, asked, answers) = counted();
+        answers.add_permits(2);
+        let reports = join_all((0..1000).map(|_| health.report())).await;
+        assert!(reports.iter().all(|report| report.status == Status::Ready));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(REMEMBERED_FOR).await;
+        assert_eq!(health.report().await.status, Status::Ready);
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_goes_on_when_who_asked_it_has_gone() {
+        let (health, asked, answers) = counted();
+        assert!(tokio::time::timeout(Duration::from_millis(1), health.report()).await.is_err());
+        answers.add_permits(1);
+        assert_eq!(health.report().await.status, Status::Ready);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_check_that_panics_is_a_failure() {
+        let panics = || async { if true { panic!("on purpose") } else { Ok(()) } };
+        let health = Health::builder().required("database", panics).build(Tasks::new());
+        assert_eq!(health.report().await.status, Status::NotReady);
     }
 }

@@ -96,7 +96,7 @@ impl Database {
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
             Database::Sqlite(sqlite) => sqlite.ping().await,
-            Database::Postgres(postgres) => Ok(postgres.client().await?.batch_execute("SELECT 1").await?),
+            Database::Postgres(postgres) => postgres.ping().await,
         }
     }
 }

@@ -14,7 +14,7 @@ use rustls::{
     CertificateError, ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{
     AsyncMessage,
     config::{Host, SslMode},
@@ -28,6 +28,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below server.request_timeout, so that the caller hears of the database and not of us.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Below the time of a health check, so that it is over before the check is, connection and all.
+const PING_TIMEOUT: Duration = Duration::from_millis(1500);
+const _: () = assert!(PING_TIMEOUT.as_millis() < crate::health::CHECK_TIMEOUT.as_millis());
 
 /// What the driver does unless it is told otherwise.
 const KERNELS_OWN_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
@@ -211,12 +215,15 @@ impl Postgres {
     /// Runs `work` with a connection. After the deadline both are given up: a connection that stalls in the middle of a
     /// query would hold up whoever gets it next.
     pub(super) async fn within<T>(&self, work: impl AsyncFnOnce(&mut Object) -> Result<T, Error>) -> Result<T, Error> {
-        let mut client = self.client().await?;
-        let outcome = tokio::time::timeout(QUERY_TIMEOUT, work(&mut client)).await;
-        outcome.unwrap_or_else(|_| {
-            drop(Object::take(client));
-            Err(Error::Deadline(QUERY_TIMEOUT))
-        })
+        let client = self.client().await?;
+        in_time(client, Instant::now() + QUERY_TIMEOUT, work).await.ok_or(Error::Deadline(QUERY_TIMEOUT))?
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        let (late, end) = (|| Error::Deadline(PING_TIMEOUT), Instant::now() + PING_TIMEOUT);
+        let client = timeout_at(end, self.client()).await.map_err(|_| late())??;
+        let ask = async |client: &mut Object| Ok(client.batch_execute("SELECT 1").await?);
+        in_time(client, end, ask).await.ok_or_else(late)?
     }
 
     /// Gives `work` so much time and no more. After that, connections that are back in the pool are closed: one of them is
@@ -263,6 +270,19 @@ impl Postgres {
     pub async fn client(&self) -> Result<Object, Error> {
         out_of(&self.pool).await
     }
+}
+
+/// `None` if it was not over by then; the connection is closed.
+async fn in_time<T>(
+    mut client: Object,
+    end: Instant,
+    work: impl AsyncFnOnce(&mut Object) -> Result<T, Error>,
+) -> Option<Result<T, Error>> {
+    let outcome = timeout_at(end, work(&mut client)).await;
+    if outcome.is_err() {
+        drop(Object::take(client));
+    }
+    outcome.ok()
 }
 
 async fn out_of(pool: &Pool) -> Result<Object, Error> {

@@ -373,3 +373,17 @@ async fn a_write_that_finds_no_room_takes_its_group_with_it_and_all_may_try_agai
     database.transact([thing("later", 1)]).await.unwrap();
     assert_eq!(ids(&database).await, ["later"]);
 }
+
+/// A question of health that was given up left its connection to others, in the middle of the query.
+#[tokio::test]
+async fn a_postgres_that_stalls_is_given_up_before_the_question_of_health_is() {
+    let server = need!(testkit::postgres::Server::start());
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::connect(&Config::new(&file(&server.url()), folder.path()).unwrap()).await.unwrap();
+    database.ping().await.unwrap();
+    server.stop();
+    let asked = tokio::time::timeout(crate::health::CHECK_TIMEOUT, database.ping()).await;
+    assert!(matches!(asked, Ok(Err(Error::Deadline(_)))), "{asked:?}");
+    server.resume();
+    database.ping().await.unwrap();
+}
