@@ -17,6 +17,9 @@ use serde::Deserialize;
 
 use crate::vault::Vault;
 
+/// Of an admin key: what a person makes up as a placeholder is shorter.
+const SHORTEST: usize = 16;
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -57,8 +60,10 @@ impl Config {
             require(&file.admin_key, "security.admin_key", "TIDEGATE_ADMIN_KEY", key, *address)?;
             require(&file.master_key, "security.master_key", "TIDEGATE_MASTER_KEY", key, *address)?;
         }
-        let doors =
-            if file.admin_key.is_empty() { Doors::Dev } else { Doors::Locked { admin_key: file.admin_key.clone() } };
+        let doors = match file.admin_key.is_empty() {
+            true => Doors::Dev,
+            false => Doors::Locked { admin_key: admin_key(&file.admin_key)? },
+        };
         let master_key = if file.master_key.is_empty() {
             MasterKey::InFile(data_dir.join("master.key"))
         } else {
@@ -93,6 +98,20 @@ impl Config {
             }
         }
     }
+}
+
+/// Without the white space around it, which no caller could send.
+fn admin_key(text: &Secret) -> Result<Secret, Invalid> {
+    let key = text.expose().trim();
+    if key.len() < SHORTEST || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Invalid::new(
+            "security.admin_key",
+            format!(
+                "an admin key has at least {SHORTEST} characters, all of them visible ASCII without spaces: make one with `openssl rand -hex 32`"
+            ),
+        ));
+    }
+    Ok(Secret::new(key))
 }
 
 fn require(value: &Secret, key: &str, variable: &str, listener: &str, address: SocketAddr) -> Result<(), Invalid> {
@@ -171,5 +190,35 @@ mod tests {
                 fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
             assert_eq!(left, ["master.key"]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doors(admin_key: &str) -> Result<Doors, Invalid> {
+        let file = File { admin_key: Secret::new(admin_key), master_key: Secret::default() };
+        Config::new(&file, &[], Path::new("data")).map(|config| config.doors)
+    }
+
+    /// Secrets made from files end with a newline, and headers are read without it: it was 401 for ever.
+    #[test]
+    fn white_space_around_an_admin_key_is_not_part_of_it() {
+        let locked = Doors::Locked { admin_key: Secret::new("0123456789abcdef") };
+        for text in ["0123456789abcdef", "0123456789abcdef\n", " 0123456789abcdef\r\n\t"] {
+            assert_eq!(doors(text).unwrap(), locked, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_can_be_guessed_or_not_be_sent_is_refused() {
+        for text in ["x", "0123456789abcde", " \n", "\n", "0123456789 abcdef", "0123456789\nabcdef", "0123456789abcdeü"]
+        {
+            let invalid = doors(text).unwrap_err();
+            assert_eq!(invalid.key, "security.admin_key", "{text:?}");
+            assert!(invalid.problem.contains("openssl rand -hex 32"), "{invalid:?}");
+        }
+        assert_eq!(doors("").unwrap(), Doors::Dev);
     }
 }

@@ -276,7 +276,8 @@ impl Server {
     /// The flag, or else the environment: there it is in no list of processes.
     pub(crate) fn key(&self) -> Option<Secret> {
         let key = self.key.clone().or_else(|| variable("TIDEGATE_KEY"));
-        key.filter(|key| !key.is_empty()).map(Secret::new)
+        // One that was read from a file ends with a newline.
+        key.as_deref().map(str::trim).filter(|key| !key.is_empty()).map(Secret::new)
     }
 }
 

@@ -93,8 +93,12 @@ impl Layers {
     ) -> Result<Self, Error> {
         let variables: BTreeMap<String, OsString> = variables.map(|(name, value)| (name, value.into())).collect();
         // Passed over, an admin key that is not text would leave the door open.
-        let text =
-            |name: &str, value: &OsString| value.clone().into_string().map_err(|_| Error::NotText(name.to_owned()));
+        let text = |name: &str, value: &OsString| {
+            let text = value.clone().into_string().map_err(|_| Error::NotText(name.to_owned()))?;
+            // Secrets made from files end with a newline. One of nothing else stays, to be refused: it was set.
+            let line = text.trim_end_matches(['\r', '\n']);
+            Ok(if line.is_empty() { text } else { line.to_owned() })
+        };
         for (name, value) in &variables {
             if let Some(path) = name.strip_prefix(LONG_PREFIX) {
                 let key = path.replace("__", ".").to_lowercase();

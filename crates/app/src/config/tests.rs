@@ -118,6 +118,12 @@ fn a_bad_value_names_the_variable_the_key_and_the_fix() {
         ("TIDEGATE__SERVER__ROLES", "api,wroker", "server.roles: unknown variant `wroker`"),
         ("TIDEGATE__TELEMETRY__LOG", "info,gate=loud", "telemetry.log"),
         (
+            "TIDEGATE_ADMIN_KEY",
+            "short",
+            "environment variable TIDEGATE_ADMIN_KEY: security.admin_key: an admin key has",
+        ),
+        ("TIDEGATE_ADMIN_KEY", "\n", "environment variable TIDEGATE_ADMIN_KEY: security.admin_key: an admin key has"),
+        (
             "TIDEGATE_MASTER_KEY",
             "short",
             "environment variable TIDEGATE_MASTER_KEY: security.master_key: a master key is 32 random bytes",
@@ -134,9 +140,9 @@ fn an_address_others_can_reach_needs_both_keys() {
     for addr in ["0.0.0.0:8080", "[::]:8080", "10.0.0.1:80"] {
         let error = mistake(environment(&[("ADDR", addr), ("TIDEGATE_MASTER_KEY", &master)]));
         assert!(error.contains("security.admin_key") && error.contains("TIDEGATE_ADMIN_KEY"), "{error}");
-        let error = mistake(environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", "secret")]));
+        let error = mistake(environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", &master)]));
         assert!(error.contains("security.master_key") && error.contains("TIDEGATE_MASTER_KEY"), "{error}");
-        environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", "secret"), ("TIDEGATE_MASTER_KEY", &master)]).unwrap();
+        environment(&[("ADDR", addr), ("TIDEGATE_ADMIN_KEY", &master), ("TIDEGATE_MASTER_KEY", &master)]).unwrap();
     }
     mistake(environment(&[("OPS_ADDR", "0.0.0.0:9090")]));
     environment(&[("ADDR", "[::1]:8080")]).unwrap();
@@ -185,4 +191,24 @@ fn printing_hides_secrets_and_shows_sources() {
     assert!(text.contains("admin_key = \"***\"  # environment variable TIDEGATE_ADMIN_KEY"), "{text}");
     assert!(text.contains("topic = \"t\"  # environment variable KAFKA_TOPIC"), "{text}");
     assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+}
+
+/// Kubernetes makes variables from files, and those end with a newline.
+#[test]
+fn the_newline_at_the_end_of_a_variable_is_not_part_of_it() {
+    let line = |text: &str| format!("{text}\r\n");
+    let key = "0123456789abcdef".repeat(4);
+    let config = environment(&[
+        ("ADDR", &line("127.0.0.1:3")),
+        ("TIDEGATE_ADMIN_KEY", &line(&key)),
+        ("TIDEGATE_MASTER_KEY", &line(&key)),
+        ("DATABASE_URL", &line("sqlite:/x.db")),
+        ("REDIS_URL", &line("redis://x")),
+        ("TIDEGATE__SERVER__MAX_CONNECTIONS", &line("7")),
+    ])
+    .unwrap();
+    assert_eq!((config.addr.port(), config.http.max_connections), (3, 7));
+    assert_eq!(config.security.doors, tenancy::config::Doors::Locked { admin_key: Secret::new(&key) });
+    assert_eq!(config.redis.unwrap().server.url, "redis://x");
+    assert!(matches!(config.database, db::Config::Sqlite(path) if path == std::path::Path::new("/x.db")));
 }
