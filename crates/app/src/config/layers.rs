@@ -29,6 +29,7 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("SHUTDOWN_TIMEOUT", "shutdown.timeout"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
 ];
+const PREFIX: &str = "TIDEGATE_";
 const LONG_PREFIX: &str = "TIDEGATE__";
 /// Never printed, whatever they hold.
 const SECRETS: &[&str] = &[
@@ -103,6 +104,9 @@ impl Layers {
             if let Some(path) = name.strip_prefix(LONG_PREFIX) {
                 let key = path.replace("__", ".").to_lowercase();
                 self.set_text(&key, &text(name, value)?, format!("environment variable {name}"))?;
+            } else if let Some(meant) = self.misspelt(name) {
+                let problem = format!("there is no such setting; did you mean {meant}?");
+                return Err(Error::At { source_name: format!("environment variable {name}"), problem });
             }
         }
         for (name, key) in SHORT_NAMES {
@@ -230,6 +234,26 @@ impl Layers {
 
     fn section(&self, name: &str) -> Option<&Table> {
         self.table.get(name).and_then(Value::as_table)
+    }
+
+    /// The variable that this one is nearly. An admin key under another name would leave the door open. Most others of
+    /// our prefix are none of ours: Kubernetes makes `TIDEGATE_PORT`, `TIDEGATE_SERVICE_HOST` and more for a service
+    /// `tidegate`.
+    fn misspelt(&self, name: &str) -> Option<String> {
+        const TYPOS: usize = 2;
+        let upper = name.to_ascii_uppercase();
+        // The slip may be in the prefix itself.
+        if !upper.starts_with(&PREFIX[..3]) || SHORT_NAMES.iter().any(|(known, _)| *known == name) {
+            return None;
+        }
+        let mut keys = Vec::new();
+        collect_leaves(&self.table, "", &mut keys);
+        let long = keys.iter().map(|(key, _)| format!("{LONG_PREFIX}{}", key.replace('.', "__").to_uppercase()));
+        let short = SHORT_NAMES.iter().map(|(known, _)| (*known).to_owned()).filter(|known| known.starts_with(PREFIX));
+        // Single underscores for double ones are a slip, too.
+        let distance = |known: &str| strsim::osa_distance(&known.replace("__", "_"), &upper.replace("__", "_"));
+        let near = short.chain(long).map(|known| (distance(&known), known)).min_by_key(|(distance, _)| *distance);
+        near.filter(|(distance, _)| *distance <= TYPOS).map(|(_, known)| known)
     }
 
     fn nearest(&self, key: &str) -> Option<String> {

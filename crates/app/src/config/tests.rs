@@ -212,3 +212,35 @@ fn the_newline_at_the_end_of_a_variable_is_not_part_of_it() {
     assert_eq!(config.redis.unwrap().server.url, "redis://x");
     assert!(matches!(config.database, db::Config::Sqlite(path) if path == std::path::Path::new("/x.db")));
 }
+
+/// Passed over, a misspelt admin key would leave the door open.
+#[test]
+fn a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_that_was_meant() {
+    for (name, meant) in [
+        ("TIDEGATE_ADMIN_KY", "TIDEGATE_ADMIN_KEY"),
+        ("TIDEGATE_ADMNI_KEY", "TIDEGATE_ADMIN_KEY"),
+        ("TIDEGATE_ADMINKEY", "TIDEGATE_ADMIN_KEY"),
+        ("TIDGATE_ADMIN_KEY", "TIDEGATE_ADMIN_KEY"),
+        ("tidegate_admin_key", "TIDEGATE_ADMIN_KEY"),
+        ("TIDEGATE_MASTERKEY", "TIDEGATE_MASTER_KEY"),
+        ("TIDEGATE_SECURITY_ADMIN_KEY", "TIDEGATE__SECURITY__ADMIN_KEY"),
+        ("TIDEGATE_SERVER__ADDR", "TIDEGATE__SERVER__ADDR"),
+    ] {
+        let expected = format!("environment variable {name}: there is no such setting; did you mean {meant}?");
+        assert_eq!(mistake(environment(&[(name, "0123456789abcdef")])), expected);
+    }
+}
+
+#[test]
+fn what_kubernetes_and_others_set_beside_it_is_left_alone() {
+    for service in ["", "_API", "_ADMIN", "_MASTER", "_REDIS", "_KAFKA", "_DATABASE", "_POSTGRES", "_LIMITS", "_SERVER"]
+    {
+        for what in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP", "PORT_8080_TCP_ADDR"]
+        {
+            environment(&[(&format!("TIDEGATE{service}_{what}"), "tcp://10.0.0.1:80")]).unwrap();
+        }
+    }
+    for name in ["TIDEGATE_KEY", "TIDEGATE_CRASH_AT", "TIDEGATE_VERSION", "TIDEGATE_HOME", "TIDE", "TIDES_URL"] {
+        environment(&[(name, "x")]).unwrap();
+    }
+}

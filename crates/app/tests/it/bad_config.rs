@@ -157,6 +157,14 @@ fn a_collector_that_is_no_url_is_refused() {
 }
 
 #[test]
+fn a_misspelt_admin_key_is_refused_instead_of_passed_over() {
+    for command in [&["serve"][..], &["config", "check"]] {
+        let ended = Setup::command(command).env("TIDEGATE_ADMIN_KY", ADMIN_KEY).run();
+        expect_refusal(&ended, 2, &["TIDEGATE_ADMIN_KY", "did you mean TIDEGATE_ADMIN_KEY?"]);
+    }
+}
+
+#[test]
 fn a_variable_that_is_not_text_is_refused_instead_of_ignored() {
     // Ignored, this admin key would leave the door open.
     let ended = Setup::serve().raw_env("TIDEGATE_ADMIN_KEY", &[b'k', 0xff]).run();
