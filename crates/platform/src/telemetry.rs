@@ -28,6 +28,10 @@ mod otel;
 /// What the spans of requests are filtered by.
 const REQUEST: &str = "tidegate::request";
 
+/// Our own crates. A bare level is for them: libraries say more than may be in a log. PostgreSQL's client writes the
+/// parameters of its statements at debug, which are payloads and addresses with their tokens.
+const OURS: [&str; 6] = ["tidegate", "dispatch", "gate", "limits", "platform", "tenancy"];
+
 /// The section `[telemetry]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,7 +62,7 @@ impl TryFrom<File> for Config {
     type Error = Invalid;
 
     fn try_from(file: File) -> Result<Self, Invalid> {
-        let filter = file.log.parse().map_err(|_| {
+        let filter = file.log.parse().map(ours_alone).map_err(|_| {
             Invalid::new(
                 "telemetry.log",
                 format!("{:?} is not a log filter: write \"info\" or \"info,platform=debug\"", file.log),
@@ -113,6 +117,14 @@ pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
     otel::follow(span, headers);
     #[cfg(not(feature = "otel"))]
     let _ = (span, headers);
+}
+
+/// Libraries get more than info only where one is named.
+fn ours_alone(filter: Targets) -> Targets {
+    let Some(level) = filter.default_level().filter(|level| *level > LevelFilter::INFO) else { return filter };
+    let is_named = |name: &str| filter.iter().any(|(target, _)| target == name);
+    let ours = OURS.into_iter().filter(|name| !is_named(name)).map(|name| (name, level));
+    filter.clone().with_default(LevelFilter::INFO).with_targets(ours)
 }
 
 /// Log lines name their request only at debug: to note each request for lines that hardly any of them writes would cost as
@@ -211,5 +223,24 @@ mod tests {
             assert_eq!(filter.would_enable(REQUEST, &Level::INFO), names, "{filter}");
             assert!(filter.would_enable("tidegate", &Level::INFO), "{filter}");
         }
+    }
+
+    #[test]
+    fn a_bare_level_is_for_our_own_crates_and_a_library_has_to_be_named() {
+        let filter = |text: &str| ours_alone(text.parse().unwrap());
+        for text in ["debug", "trace", "debug,platform=info", "trace,hyper=warn"] {
+            let filter = filter(text);
+            assert!(filter.would_enable("dispatch::worker", &Level::DEBUG), "{filter}");
+            assert!(filter.would_enable(REQUEST, &Level::DEBUG), "{filter}");
+            assert!(filter.would_enable("tokio_postgres::query", &Level::INFO), "{filter}");
+            for library in ["tokio_postgres::query", "h2::codec", "hyper", "rustls", "librdkafka", "redis"] {
+                assert!(!filter.would_enable(library, &Level::DEBUG), "{filter}");
+            }
+        }
+        assert!(!filter("debug,platform=info").would_enable("platform", &Level::DEBUG));
+        assert!(filter("info,tokio_postgres=debug").would_enable("tokio_postgres::query", &Level::DEBUG));
+        assert!(filter("debug,h2=trace").would_enable("h2::codec", &Level::TRACE));
+        assert!(!filter("warn").would_enable("tokio_postgres", &Level::INFO));
+        assert!(filter("platform=trace").would_enable("platform", &Level::TRACE));
     }
 }

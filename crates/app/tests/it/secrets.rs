@@ -25,6 +25,12 @@ fn no_secret_is_in_the_database_or_the_log(backend: &Backend) {
         drop(Call::post("/admin/tenants", json!({"name": "x"})).key(key).to(tidegate.addr()));
     }
     keys.extend([ADMIN_KEY.to_owned(), MASTER_KEY.to_owned()]);
+    // Nothing is delivered: no event is of this type.
+    let url = "https://receiver.invalid/?token=canary-token";
+    let subscription = json!({"url": url, "event_types": ["never"], "headers": {"x-auth": "canary-header"}});
+    Call::post("/v1/subscriptions", subscription).admin().to(tidegate.addr()).expect(201);
+    let event = json!({"type": "a.b", "data": "canary-payload"});
+    Call::post("/v1/events", event).admin().to(tidegate.addr()).expect(202);
 
     let dump = backend.dump(&tidegate);
     assert!(contains(&dump, b"canary 19"), "the dump misses what it must hold");
@@ -38,6 +44,7 @@ fn no_secret_is_in_the_database_or_the_log(backend: &Backend) {
 
     let output = tidegate.stop().succeeded().output;
     assert!(output.contains("Tidegate is ready."), "{output}");
+    keys.extend(["canary-token", "canary-header", "canary-payload"].map(str::to_owned));
     for key in keys {
         assert_eq!(output.lines().find(|line| line.contains(&key)), None);
     }
