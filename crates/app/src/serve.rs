@@ -33,7 +33,7 @@ use crate::{
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
-    let telemetry = telemetry::init(&config.telemetry);
+    let telemetry = telemetry::init(&config.telemetry)?;
     allow_many_files();
     let mut listeners = Listeners::bind(config)?;
     let places = listeners.places()?;

@@ -25,6 +25,8 @@ use crate::{config::Invalid, shutdown::Tasks};
 #[cfg(feature = "otel")]
 mod otel;
 
+const OTLP_ENDPOINT: &str = "telemetry.otlp_endpoint";
+
 /// What the spans of requests are filtered by.
 const REQUEST: &str = "tidegate::request";
 
@@ -82,17 +84,16 @@ impl TryFrom<File> for Config {
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
-    let key = "telemetry.otlp_endpoint";
     if !cfg!(feature = "otel") {
         return Err(Invalid::new(
-            key,
+            OTLP_ENDPOINT,
             "this binary was built without trace export: build it with `cargo build --features otel`",
         ));
     }
     let is_url = endpoint.parse::<Uri>().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")));
     if !is_url {
         return Err(Invalid::new(
-            key,
+            OTLP_ENDPOINT,
             format!("{endpoint:?} is not a URL of an OTLP gRPC collector: write one such as \"http://127.0.0.1:4317\""),
         ));
     }
@@ -152,7 +153,7 @@ pub struct Telemetry {
 }
 
 /// Installs the log subscriber and the metrics recorder of this process.
-pub fn init(config: &Config) -> Telemetry {
+pub fn init(config: &Config) -> Result<Telemetry, Invalid> {
     let output: Box<dyn Layer<Registry> + Send + Sync> = if config.is_json {
         Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(std::io::stderr))
     } else {
@@ -161,14 +162,14 @@ pub fn init(config: &Config) -> Telemetry {
     let layers = vec![output.with_filter(without_requests(&config.filter)).boxed()];
 
     #[cfg(feature = "otel")]
-    let (layers, traces) = otel::add(layers, config.otlp_endpoint.as_deref());
+    let (layers, traces) = otel::add(layers, config.otlp_endpoint.as_deref())?;
 
     tracing_subscriber::registry().with(layers).init();
-    Telemetry {
+    Ok(Telemetry {
         metrics: install_recorder(),
         #[cfg(feature = "otel")]
         traces,
-    }
+    })
 }
 
 fn install_recorder() -> PrometheusHandle {

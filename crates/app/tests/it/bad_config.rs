@@ -156,6 +156,14 @@ fn a_collector_that_is_no_url_is_refused() {
     }
 }
 
+#[cfg(feature = "otel")]
+#[test]
+fn a_collector_behind_tls_that_nothing_vouches_for_is_refused() {
+    let setup = Setup::serve().env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:4317");
+    let ended = setup.file("none.pem", "").env("SSL_CERT_FILE", "none.pem").run();
+    expect_refusal(&ended, 2, &["telemetry.otlp_endpoint", "https://127.0.0.1:4317", "SSL_CERT_FILE"]);
+}
+
 #[test]
 fn a_misspelt_admin_key_is_refused_instead_of_passed_over() {
     for command in [&["serve"][..], &["config", "check"]] {

@@ -6,8 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, body::Bytes, http::Uri};
-use tokio::runtime::Runtime;
+use axum::{Router, body::Bytes, http::Uri, serve::Listener};
+use rcgen::CertifiedKey;
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use tokio::{net::TcpStream, runtime::Runtime};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::support::{Call, Connection, Port, SOON, Setup};
 
@@ -20,10 +23,14 @@ struct Collector {
 
 impl Collector {
     fn start() -> Self {
+        Collector::behind(|listener| listener)
+    }
+
+    fn behind<L: Listener<Addr: std::fmt::Debug>>(doors: impl FnOnce(tokio::net::TcpListener) -> L) -> Self {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
-        let calls = Arc::default();
+        let (calls, listener) = (Arc::default(), doors(listener));
         let app = Router::new().fallback(collect(Arc::clone(&calls)));
         runtime.spawn(async move { axum::serve(listener, app).await });
         Collector { addr, calls, _runtime: runtime }
@@ -33,6 +40,30 @@ impl Collector {
         let calls = self.calls.lock().unwrap();
         let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
         calls.iter().filter(|(called, _)| called == path).map(|(_, body)| body.clone()).collect()
+    }
+}
+
+/// TLS before a listener.
+struct Encrypted {
+    listener: tokio::net::TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for Encrypted {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, addr) = self.listener.accept().await.unwrap();
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, addr);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 
@@ -66,6 +97,33 @@ fn a_request_is_a_span_of_its_callers_trace_and_is_exported_before_the_end() {
     let export = export.unwrap_or_else(|| panic!("{} exports, none of this trace: {output}", exports.len()));
     assert!(contains(export, b"tidegate") && contains(export, b"/v1/me"), "{export:?}");
     assert!(!output.contains("not exported"), "{output}");
+}
+
+/// It was accepted by the check of the configuration, and ended the process with a panic.
+#[test]
+fn a_collector_behind_tls_is_trusted_as_the_system_says() {
+    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let collector = Collector::behind(|listener| Encrypted { listener, acceptor });
+    let endpoint = format!("https://localhost:{}", collector.addr.port());
+    let trusting = |authority: &str| {
+        let setup = Setup::serve().file("ca.pem", authority).env("SSL_CERT_FILE", "ca.pem");
+        let tidegate = setup.env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint).start();
+        tidegate.get("/v1/me").expect(200);
+        tidegate.stop().succeeded();
+    };
+    trusting(&rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem());
+    assert!(collector.exports().is_empty(), "it was sent to whom nobody vouches for");
+    trusting(&cert.pem());
+    assert!(collector.exports().iter().any(|export| contains(export, b"/v1/me")));
 }
 
 #[test]
