@@ -195,3 +195,23 @@ async fn docs() -> impl IntoResponse {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'";
     ([(header::CONTENT_SECURITY_POLICY, policy)], Html(include_str!("docs.html")))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Parts are merged by name: of two schemas with one name, clients would see the first for both.
+    #[test]
+    fn no_two_parts_mean_different_things_by_one_name() {
+        let mut known = BTreeMap::new();
+        let documents = parts(Served::ALL).map(|(_, _, document)| document);
+        for document in documents.into_iter().chain([health::routes().into_openapi()]) {
+            for (name, schema) in document.components.unwrap_or_default().schemas {
+                let schema = serde_json::to_value(schema).unwrap();
+                assert_eq!(known.entry(name.clone()).or_insert_with(|| schema.clone()), &schema, "{name}");
+            }
+        }
+    }
+}

@@ -109,6 +109,7 @@ pub struct Report {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = HealthStatus)]
 pub enum Status {
     Ready,
     Degraded,

@@ -13,6 +13,7 @@ mod hostile;
 mod key_commands;
 mod keys;
 mod limits;
+mod openapi;
 mod produce;
 mod races;
 mod replay;

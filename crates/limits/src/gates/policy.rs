@@ -23,6 +23,7 @@ const DEFAULT_PASSES: u32 = 100;
 /// What guards a target. A part that is absent does not guard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Policy)]
 pub struct Written {
     #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,

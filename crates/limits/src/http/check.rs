@@ -114,7 +114,7 @@ pub(super) async fn check_batch(State(limits): State<Limits>, question: Question
 
 /// Forget what was counted of a key
 #[utoipa::path(delete, path = "/v1/limits/keys/{key}", tag = "limits", params(("key" = String, Path, description = "percent-encoded: %2F for a slash")), responses(
-    (status = 204), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 503, description = "Redis does not answer", body = Problem)))]
+    (status = 204), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 503, description = "Redis does not answer", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn reset(
     State(limits): State<Limits>,
     caller: Caller,

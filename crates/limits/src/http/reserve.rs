@@ -33,15 +33,16 @@ pub(super) struct ReserveIn<'a> {
 }
 
 /// As a check answers, and what to settle.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "written by hand, described here")]
+#[derive(Serialize, ToSchema)]
 pub(super) struct ReserveOut {
-    /// For `settle`; absent if it was refused.
-    #[schema(example = "rsv_s018f2b1c9d7e7a4b8c3d2e1f0a9b8c7dYWNtZQ")]
-    id: Option<String>,
-    expires_in_ms: u64,
-    #[schema(inline)]
+    #[serde(flatten)]
     decision: CheckOut,
+    /// For `settle`; absent if it was refused.
+    #[schema(value_type = String, required = false, example = "rsv_s018f2b1c9d7e7a4b8c3d2e1f0a9b8c7dYWNtZQ")]
+    id: Option<String>,
+    /// Absent if it was refused.
+    #[schema(value_type = u64, required = false, example = 60_000)]
+    expires_in_ms: Option<u64>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -78,7 +79,8 @@ pub(super) struct SettleOut {
 ///
 /// A reservation that nobody settles is given back by itself within a second of its end, whichever replica dies.
 #[utoipa::path(post, path = "/v1/limits/reserve", tag = "limits", request_body = ReserveIn, params(CheckQuery), responses(
-    (status = 200, body = ReserveOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem)))]
+    (status = 200, body = ReserveOut), (status = 404, description = "no rule speaks for the key", body = Problem), (status = 422, body = Problem),
+    (status = 429, description = "refused, with on_deny=429", body = ReserveOut)))]
 pub(super) async fn reserve(State(limits): State<Limits>, question: Question) -> Result<Response, Problem> {
     let ReserveIn { key, cost, expires_in } = question.read()?;
     let lasts = expires_in.unwrap_or(Span(DEFAULT_LENGTH));
@@ -90,7 +92,7 @@ pub(super) async fn reserve(State(limits): State<Limits>, question: Question) ->
 
 /// Say what a reservation really cost
 #[utoipa::path(post, path = "/v1/limits/settle", tag = "limits", request_body = SettleIn, responses(
-    (status = 200, body = SettleOut), (status = 404, description = "no such reservation", body = Problem), (status = 503, description = "Redis does not answer", body = Problem)))]
+    (status = 200, body = SettleOut), (status = 404, description = "no such reservation", body = Problem), (status = 503, description = "Redis does not answer", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn settle(
     State(limits): State<Limits>,
     caller: Caller,
