@@ -77,5 +77,6 @@ fn wire(answer: &Answer) -> CheckResponse {
         reset_after_ms: milliseconds(decision.reset_after),
         rule: answer.rule.name.as_ref().to_owned(),
         degraded: decision.degraded,
+        shadow_denied: answer.is_shadow_denied(),
     }
 }

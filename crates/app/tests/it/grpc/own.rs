@@ -51,6 +51,21 @@ fn checks_answer_as_they_do_over_http() {
 }
 
 #[test]
+fn a_shadow_rule_says_what_it_would_have_refused() {
+    let tidegate = Setup::serve().start();
+    let client = need!(Client::connect(tidegate.grpc_addr()));
+    let rule = json!({"key": "new:*", "limit": 1, "window": "1h", "shadow": true});
+    Call::post("/v1/limits/rules", rule).to(tidegate.addr()).expect(201);
+    for would_refuse in [false, true] {
+        let answer = client.call(CHECK, json!({"key": "new:1"}))["ok"].clone();
+        assert_eq!((&answer["allowed"], &answer["shadow_denied"]), (&json!(true), &json!(would_refuse)), "{answer}");
+    }
+    let batch = client.call(BATCH, json!({"checks": [{"key": "new:1"}, {"key": "new:2"}]}))["ok"].clone();
+    let denied: Vec<_> = batch["results"].as_array().unwrap().iter().map(|result| &result["shadow_denied"]).collect();
+    assert_eq!(denied, [true, false], "{batch}");
+}
+
+#[test]
 fn gates_answer_as_they_do_over_http_and_share_their_passes() {
     let tidegate = Setup::serve().start();
     let client = need!(Client::connect(tidegate.grpc_addr()));
