@@ -3,26 +3,18 @@
 use std::time::Duration;
 
 use gate::gate::{By, Exit, Outcome as Reported};
-use platform::config::Span;
 use tenancy::scope::Scope;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Doors,
+    Doors, policy,
     proto::tidegate::limits::v1::{
-        self as wire, EnterRequest, EnterResponse, ExitRequest, ExitResponse, Outcome, PolicySource, RenewRequest,
-        RenewResponse, StateRequest, StateResponse, enter_response, gates_server, policy, state_response,
+        EnterRequest, EnterResponse, ExitRequest, ExitResponse, Outcome, PolicySource, RenewRequest, RenewResponse,
+        StateRequest, StateResponse, enter_response, gates_server, state_response,
     },
     status::{invalid, status},
 };
-use crate::{
-    gates::{
-        Entered, Gates, Source, milliseconds,
-        policy::{Circuit, Concurrency, Rate, Written},
-        why_not,
-    },
-    rule::{Algorithm, Fallback},
-};
+use crate::gates::{Entered, Gates, Source, milliseconds, why_not};
 
 pub(super) struct GateService {
     pub(super) doors: Doors,
@@ -34,7 +26,7 @@ impl gates_server::Gates for GateService {
     async fn enter(&self, request: Request<EnterRequest>) -> Result<Response<EnterResponse>, Status> {
         let caller = self.doors.may_check(request.metadata().as_ref()).await?;
         let EnterRequest { target, cost, policy } = request.into_inner();
-        let policy = policy.map(written);
+        let policy = policy.map(policy::read).transpose()?;
         let entered = self.gates.enter(&caller.tenant, &target, cost.max(1), policy.as_ref()).await.map_err(status)?;
         Ok(Response::new(entered_on_the_wire(entered)))
     }
@@ -116,52 +108,5 @@ fn source(source: Source) -> PolicySource {
         Source::Stored => PolicySource::Stored,
         Source::Given => PolicySource::Given,
         Source::Default => PolicySource::Default,
-    }
-}
-
-/// The policy as HTTP callers write it; it is checked in one place.
-fn written(policy: wire::Policy) -> Written {
-    let span = |ms| Span(Duration::from_millis(ms));
-    Written {
-        rate: policy.rate.map(|rate| Rate {
-            limit: rate.limit,
-            window: span(rate.window_ms),
-            algorithm: algorithm(rate.algorithm()),
-            burst: rate.burst,
-            fallback: fallback(rate.fallback()),
-        }),
-        circuit: policy.circuit.map(|circuit| Circuit {
-            failures: circuit.failures,
-            failure_percent: circuit.failure_percent,
-            slow_percent: circuit.slow_percent,
-            slow_call: circuit.slow_call_ms.map(span),
-            min_calls: circuit.min_calls,
-            window: circuit.window_ms.map(span),
-            quorum: circuit.quorum,
-            open: circuit.open_ms.map(span),
-            open_cap: circuit.open_cap_ms.map(span),
-            probes: circuit.probes,
-        }),
-        concurrency: policy.concurrency.map(|concurrency| Concurrency { limit: concurrency.limit }),
-        lease: policy.lease_ms.map(span),
-    }
-}
-
-fn algorithm(algorithm: policy::rate::Algorithm) -> Algorithm {
-    match algorithm {
-        policy::rate::Algorithm::Gcra => Algorithm::Gcra,
-        policy::rate::Algorithm::SlidingLog => Algorithm::SlidingLog,
-        policy::rate::Algorithm::TokenBucket => Algorithm::TokenBucket,
-        policy::rate::Algorithm::SlidingCounter => Algorithm::SlidingCounter,
-        policy::rate::Algorithm::FixedWindow => Algorithm::FixedWindow,
-        policy::rate::Algorithm::LeakyBucket => Algorithm::LeakyBucket,
-    }
-}
-
-fn fallback(fallback: policy::rate::Fallback) -> Fallback {
-    match fallback {
-        policy::rate::Fallback::Local => Fallback::Local,
-        policy::rate::Fallback::Open => Fallback::Open,
-        policy::rate::Fallback::Closed => Fallback::Closed,
     }
 }

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`rls`], [`headers`] | `envoy.service.ratelimit.v3` |
-//! | [`checks`], [`gates`] | `tidegate.limits.v1` |
+//! | [`checks`], [`gates`], [`policy`] | `tidegate.limits.v1` |
 //! | [`services`], [`unary`] | which service a call is for, and calls of one message |
 //! | [`guard`] | what every call passes: a bound on calls under way, a deadline, the panic barrier |
 //! | [`status`] | mistakes in gRPC's own form |
@@ -14,6 +14,7 @@ mod checks;
 mod gates;
 mod guard;
 mod headers;
+mod policy;
 mod proto;
 mod rls;
 mod services;

@@ -92,6 +92,28 @@ fn gates_answer_as_they_do_over_http_and_share_their_passes() {
     assert_eq!(client.call(ENTER, json!({"target": ""}))["code"], "INVALID_ARGUMENT");
 }
 
+/// Somebody who wants `CLOSED` and sends a number of a later version must not get `LOCAL`.
+#[test]
+fn an_enum_value_that_is_not_known_is_refused_and_never_the_default() {
+    let tidegate = Setup::serve().start();
+    let client = need!(Client::connect(tidegate.grpc_addr()));
+    for (field, number, known) in
+        [("algorithm", 99, "GCRA, SLIDING_LOG, "), ("algorithm", -1, "GCRA, "), ("fallback", 77, "LOCAL, OPEN, CLOSED")]
+    {
+        let mut rate = json!({"limit": "5", "window_ms": "1000"});
+        rate[field] = json!(number);
+        let answer = client.call(ENTER, json!({"target": "t", "policy": {"rate": rate}}));
+        assert_eq!(
+            (&answer["code"], &answer["reason"]),
+            (&json!("INVALID_ARGUMENT"), &json!("invalid_field")),
+            "{answer}"
+        );
+        let begins = format!("policy.rate.{field}: {number} is not known here: write {known}");
+        assert!(answer["message"].as_str().unwrap().starts_with(&begins), "{answer}");
+    }
+    assert_eq!(client.call(STATE, json!({"target": "t"}))["ok"]["held"], 0);
+}
+
 #[test]
 fn the_key_says_the_tenant_and_its_scopes_what_it_may() {
     let tidegate = envoy(Setup::locked());
