@@ -344,15 +344,14 @@ async fn list(
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<ListedOut>>, Problem> {
     caller.require(Scope::LimitsRead)?;
-    let limit = query.limit()?;
-    let rows = gates.list(&caller.tenant, query.after.as_deref(), limit + 1).await?;
-    let listed = rows.into_iter().map(|row| ListedOut {
+    let Page { data, next } = gates.list(&caller.tenant, &query).await?;
+    let listed = data.into_iter().map(|row| ListedOut {
         target: row.target,
         policy: row.policy,
         created_at: row.created_at,
         used_at: row.used_at,
     });
-    Ok(Json(Page::from_rows(listed.collect(), limit, |row| &row.target)))
+    Ok(Json(Page { data: listed.collect(), next }))
 }
 
 /// Store a gate's policy; every replica follows within a second
@@ -392,13 +391,12 @@ async fn put_override(
     Json(body): Json<OverrideIn>,
 ) -> Result<Json<GateOut>, Problem> {
     caller.require(Scope::LimitsWrite)?;
-    let lasting = body.lasting.map_or(Duration::from_secs(3600), |lasting| lasting.0);
-    let order = match body.state {
-        OverrideState::Open => Some((Force::Open, lasting)),
-        OverrideState::Closed => Some((Force::Closed, lasting)),
+    let force = match body.state {
+        OverrideState::Open => Some(Force::Open),
+        OverrideState::Closed => Some(Force::Closed),
         OverrideState::Automatic => None,
     };
-    gates.order(&caller.actor, &caller.tenant, &target, order).await?;
+    gates.order(&caller.actor, &caller.tenant, &target, force, body.lasting.map(|lasting| lasting.0)).await?;
     shown(&gates, &caller, target).await
 }
 

@@ -31,6 +31,8 @@ use gate::{
 use platform::{
     config::Invalid,
     db::{self, Database},
+    http::{Page, PageQuery},
+    problem::Problem,
     shutdown::Tasks,
 };
 use tenancy::vault::Vault;
@@ -53,6 +55,7 @@ use crate::{
     metrics::GATE_ENTRIES,
 };
 
+const DEFAULT_ORDER: Duration = Duration::from_secs(3600);
 /// An order by hand ends by itself after at most this long.
 const LONGEST_ORDER: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -212,15 +215,18 @@ impl Gates {
         Ok(self.inner.catalog.refresh().await?)
     }
 
-    /// Forces the target open or closed for a time, whatever policies its callers bring; `None` leaves it to its calls again.
+    /// Forces the target open or closed for a time (an hour if absent), whatever policies its callers bring; no force
+    /// leaves it to its calls again.
     pub async fn order(
         &self,
         actor: &str,
         tenant: &str,
         target: &str,
-        order: Option<(Force, Duration)>,
+        force: Option<Force>,
+        lasting: Option<Duration>,
     ) -> Result<(), Error> {
         let Target { key, policy, .. } = self.target(tenant, target, None)?;
+        let order = force.map(|force| (force, lasting.unwrap_or(DEFAULT_ORDER)));
         if order.is_some_and(|(_, lasting)| lasting.is_zero() || lasting > LONGEST_ORDER) {
             return Err(Invalid::new("for", "an order holds longer than 0s and at most 30days").into());
         }
@@ -253,8 +259,11 @@ impl Gates {
         ordered.map_err(Error::NotOrdered)
     }
 
-    async fn list(&self, tenant: &str, after: Option<&str>, limit: u32) -> Result<Vec<Listed>, Error> {
-        Ok(self.inner.store.list(tenant, after, limit).await?)
+    /// Targets by name: those with a stored policy, and those used lately.
+    pub(crate) async fn list(&self, tenant: &str, page: &PageQuery) -> Result<Page<Listed>, Problem> {
+        let limit = page.limit()?;
+        let rows = self.inner.store.list(tenant, page.after.as_deref(), limit + 1).await?;
+        Ok(Page::from_rows(rows, limit, |row| &row.target))
     }
 
     fn target(&self, tenant: &str, target: &str, given: Option<&Written>) -> Result<Target, Error> {

@@ -1,4 +1,4 @@
-//! Policies on the wire: into what HTTP callers write, which is checked in one place. Pure.
+//! Policies on the wire: into what HTTP callers write, which is checked in one place, and back. Pure.
 
 use std::time::Duration;
 
@@ -13,7 +13,10 @@ use super::{
     status::invalid,
 };
 use crate::{
-    gates::policy::{Circuit, Concurrency, Rate, Written},
+    gates::{
+        milliseconds,
+        policy::{Circuit, Concurrency, Rate, Written},
+    },
     rule::{Algorithm, Fallback},
 };
 
@@ -71,6 +74,50 @@ fn known<E: TryFrom<i32>>(field: &str, number: i32, name: fn(&E) -> &'static str
     })
 }
 
+pub(super) fn show(written: &Written) -> Policy {
+    let ms = |span: Span| milliseconds(span.0);
+    Policy {
+        rate: written.rate.as_ref().map(show_rate),
+        circuit: written.circuit.as_ref().map(|circuit| policy::Circuit {
+            failures: circuit.failures,
+            failure_percent: circuit.failure_percent,
+            slow_percent: circuit.slow_percent,
+            slow_call_ms: circuit.slow_call.map(ms),
+            min_calls: circuit.min_calls,
+            window_ms: circuit.window.map(ms),
+            quorum: circuit.quorum,
+            open_ms: circuit.open.map(ms),
+            open_cap_ms: circuit.open_cap.map(ms),
+            probes: circuit.probes,
+        }),
+        concurrency: written.concurrency.as_ref().map(|concurrency| policy::Concurrency { limit: concurrency.limit }),
+        lease_ms: written.lease.map(ms),
+    }
+}
+
+fn show_rate(rate: &Rate) -> policy::Rate {
+    let algorithm = match rate.algorithm {
+        Algorithm::Gcra => rate::Algorithm::Gcra,
+        Algorithm::SlidingLog => rate::Algorithm::SlidingLog,
+        Algorithm::TokenBucket => rate::Algorithm::TokenBucket,
+        Algorithm::SlidingCounter => rate::Algorithm::SlidingCounter,
+        Algorithm::FixedWindow => rate::Algorithm::FixedWindow,
+        Algorithm::LeakyBucket => rate::Algorithm::LeakyBucket,
+    };
+    let fallback = match rate.fallback {
+        Fallback::Local => rate::Fallback::Local,
+        Fallback::Open => rate::Fallback::Open,
+        Fallback::Closed => rate::Fallback::Closed,
+    };
+    policy::Rate {
+        limit: rate.limit,
+        window_ms: milliseconds(rate.window.0),
+        algorithm: algorithm.into(),
+        burst: rate.burst,
+        fallback: fallback.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +125,29 @@ mod tests {
     fn rate(algorithm: i32, fallback: i32) -> Policy {
         let rate = policy::Rate { limit: 5, window_ms: 1_000, algorithm, burst: None, fallback };
         Policy { rate: Some(rate), ..Policy::default() }
+    }
+
+    #[test]
+    fn what_is_read_is_shown_as_it_came() {
+        for (algorithm, fallback) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
+            let policy = rate(algorithm, fallback);
+            assert_eq!(show(&read(policy).unwrap()), policy);
+        }
+        let circuit = policy::Circuit {
+            failures: Some(1),
+            failure_percent: Some(2),
+            slow_percent: Some(3),
+            slow_call_ms: Some(4),
+            min_calls: Some(5),
+            window_ms: Some(6),
+            quorum: Some(7),
+            open_ms: Some(8),
+            open_cap_ms: Some(9),
+            probes: Some(10),
+        };
+        let concurrency = Some(policy::Concurrency { limit: 11 });
+        let policy = Policy { rate: None, circuit: Some(circuit), concurrency, lease_ms: Some(12) };
+        assert_eq!(show(&read(policy).unwrap()), policy);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! no good.
 
 mod envoy;
+mod gates;
 mod hostile;
 mod own;
 mod replicas;

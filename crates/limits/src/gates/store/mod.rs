@@ -52,11 +52,11 @@ pub(super) struct Place {
 
 /// One line of the list.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) target: String,
-    pub(super) policy: Option<Written>,
-    pub(super) created_at: OffsetDateTime,
-    pub(super) used_at: OffsetDateTime,
+pub(crate) struct Listed {
+    pub(crate) target: String,
+    pub(crate) policy: Option<Written>,
+    pub(crate) created_at: OffsetDateTime,
+    pub(crate) used_at: OffsetDateTime,
 }
 
 /// A tenant is deleted: the policies of its gates end with it.
