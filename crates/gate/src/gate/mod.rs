@@ -181,7 +181,7 @@ impl Gate {
         let is_held = match question.semaphore.as_ref().map(|semaphore| semaphore.hold_share(target, question.holder)) {
             Some(Ok(is_held)) => is_held,
             Some(Err(retry_after)) => {
-                self.answered(&question, asked);
+                self.let_go_of_rate(&question, asked);
                 question.give_back_own(own);
                 return refused(By::Concurrency, Some(retry_after), true);
             }
@@ -194,9 +194,11 @@ impl Gate {
         if reply.is_some() || self.inner.fallback.is_active() {
             unheard.disarm();
         }
-        self.answered(&question, asked);
-        if is_held && !matches!(reply, Some(Reply::Pass { .. })) {
-            self.inner.semaphore.release_here(target, question.holder);
+        if !matches!(reply, Some(Reply::Pass { .. })) {
+            self.let_go_of_rate(&question, asked);
+            if is_held {
+                self.inner.semaphore.release_here(target, question.holder);
+            }
         }
         match reply {
             Some(reply) => self.heard(&question, reply, own, asked, asked_us),
@@ -218,10 +220,10 @@ impl Gate {
         }
     }
 
-    /// Redis has answered or was not asked: the place in the rate's share is free again.
-    fn answered(&self, question: &Question<'_>, asked: Option<Asked>) {
+    /// Nothing was taken: the place in the rate's share is free again.
+    fn let_go_of_rate(&self, question: &Question<'_>, asked: Option<Asked>) {
         if let (Some(ask), Some(asked)) = (&question.rate, asked) {
-            self.inner.limiter.answered(ask, asked);
+            self.inner.limiter.let_go_of(ask, asked);
         }
     }
 

@@ -9,8 +9,8 @@ use proptest::test_runner::TestCaseError;
 
 use super::policy::{Algorithm, Policy};
 use super::redis::RedisLimiter;
-use super::rules::State;
 use super::rules::decide::{Limit, Report, Wait, decide, decide_every};
+use super::rules::{State, Taken};
 use super::{Ask, Limits};
 use crate::rig::Rig;
 use crate::tasks::Tasks;
@@ -31,7 +31,8 @@ pub(super) const ALL: [Algorithm; 6] = [
 #[derive(Clone, Debug)]
 enum Act {
     Decide(Wait),
-    Refund,
+    /// Of what was taken at most so long ago.
+    Refund(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => Just(Act::Decide(Wait::AtMost(0))),
         1 => Just(Act::Decide(Wait::Peek)),
         2 => (1..5_000_000_u64).prop_map(|longest_us| Act::Decide(Wait::AtMost(longest_us))),
-        1 => Just(Act::Refund),
+        1 => prop_oneof![Just(0_u64), 1..500_000_u64, Just(3_000_000_u64)].prop_map(Act::Refund),
     ];
     let policy = prop_oneof![8 => Just(0_usize), 1 => Just(1_usize)];
     (move_us, act, 1..12_u64, policy).prop_map(|(move_us, act, cost, policy)| Step { move_us, act, cost, policy })
@@ -86,8 +87,8 @@ fn apply_rules(kept: &mut State, policy: &Policy, step: &Step, now_us: u64) -> R
             let report = decide(&mut [Limit { state: &mut state, policy, cost: step.cost }], wait, now_us);
             (report, matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us))
         }
-        Act::Refund => {
-            state.refund(policy, step.cost, now_us);
+        Act::Refund(ago_us) => {
+            state.refund(policy, step.cost, Taken { cost: step.cost, at_us: now_us - ago_us }, now_us);
             let (remaining, reset_after_us) = (state.remaining(policy, now_us), state.reset_after(policy, now_us));
             (Report { limit: 0, wait_us: 0, remaining, reset_after_us }, true)
         }
@@ -104,7 +105,7 @@ async fn apply_lua(redis: &RedisLimiter, key: &Key, policy: &Policy, step: &Step
             let ask = [Ask { key: key.clone(), policy: *policy, cost: step.cost }];
             redis.decide(&Limits(&ask), wait).await
         }
-        Act::Refund => redis.refund(key, policy, step.cost).await,
+        Act::Refund(ago_us) => redis.refund(key, policy, step.cost, ago_us).await,
     }
 }
 

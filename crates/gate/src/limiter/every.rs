@@ -30,11 +30,14 @@ impl Limiter {
         };
         let answered = self.fallback.attempt("limiter_check", shared.decide_every(&limits)).await;
         let now_us = self.clock.now_us();
-        self.let_go(&held, asked_us, now_us);
+        let is_taken = answered.as_ref().is_some_and(|reports| reports.iter().all(|report| report.wait_us == 0));
+        if !is_taken {
+            self.let_go(&held, asked_us, now_us);
+        }
         let Some(reports) = answered else {
             return Ok(self.decide_every_alone(&limits, true, now_us));
         };
-        self.follow_every(asks, &reports, now_us);
+        self.follow_every(asks, &reports, is_taken, &held, now_us);
         Ok(decisions(asks, &reports, false))
     }
 
@@ -52,11 +55,10 @@ impl Limiter {
     }
 
     /// Keeps the local states where the fleet stands.
-    fn follow_every(&self, asks: &[Ask], reports: &[Report], now_us: u64) {
+    fn follow_every(&self, asks: &[Ask], reports: &[Report], is_taken: bool, held: &[Ask], now_us: u64) {
         let replicas = u64::from(self.fallback.replicas());
-        let is_taken = reports.iter().all(|report| report.wait_us == 0);
         for (ask, report) in asks.iter().zip(reports) {
-            let charged = if is_taken { ask.cost } else { 0 };
+            let charged = if is_taken && !ask.is_in(held) { ask.cost } else { 0 };
             if is_taken && let Some(shared) = &self.shared {
                 shared.denied.outdate(&ask.key);
             }

@@ -35,8 +35,8 @@ impl Limiter {
         Ok(Asked { version, at_us, is_held })
     }
 
-    /// Redis has answered, or did not: the place in the share is free again.
-    pub(crate) fn answered(&self, ask: &Ask, asked: Asked) {
+    /// Redis has not taken it: the place in the share is free again.
+    pub(crate) fn let_go_of(&self, ask: &Ask, asked: Asked) {
         if asked.is_held {
             self.let_go(std::slice::from_ref(ask), asked.at_us, self.clock.now_us());
         }
@@ -50,7 +50,9 @@ impl Limiter {
         {
             shared.denied.remember(&ask.key, &ask.policy, ask.cost, report, (version, asked.at_us));
         }
-        self.follow(&Limits(std::slice::from_ref(ask)), report, is_taken, self.clock.now_us());
+        let alone = std::slice::from_ref(ask);
+        let held = if asked.is_held { alone } else { &[] };
+        self.follow(&Limits(alone), report, is_taken, held, self.clock.now_us());
     }
 
     /// Without Redis.

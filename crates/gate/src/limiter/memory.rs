@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::policy::Policy;
-use super::rules::State;
 use super::rules::decide::{Limit, Report, Wait, decide, decide_every};
+use super::rules::{State, Taken};
 use super::{Ask, Limits};
 use crate::Key;
 use crate::map::Map;
@@ -74,22 +74,11 @@ impl MemoryLimiter {
         })
     }
 
-    pub(super) fn refund(&self, key: &Key, policy: &Policy, cost: u64, now_us: u64) -> Report {
-        self.states.update(key, now_us, |state| {
-            state.refund(policy, cost, now_us);
-            let (remaining, reset_after_us) = (state.remaining(policy, now_us), state.reset_after(policy, now_us));
-            let idle_from_us = if reset_after_us == 0 { 0 } else { now_us + reset_after_us };
-            (Report { limit: 0, wait_us: 0, remaining, reset_after_us }, idle_from_us)
-        })
-    }
-
-    /// Gives back what was charged at `taken_us`, unless it no longer counts: then it is back already.
-    pub(super) fn let_go(&self, key: &Key, policy: &Policy, cost: u64, taken_us: u64, now_us: u64) {
-        self.correct(key, policy, now_us, |state| {
-            if state.still_counts(policy, taken_us, now_us) {
-                state.refund(policy, cost, now_us);
-            }
-        });
+    /// Gives back all of what was taken that is not back already.
+    pub(super) fn refund(&self, key: &Key, policy: &Policy, taken: Taken, now_us: u64) -> Report {
+        let refund = |state: &mut State| state.refund(policy, taken.cost, taken, now_us);
+        let ((), remaining, reset_after_us) = self.correct(key, policy, now_us, refund);
+        Report { limit: 0, wait_us: 0, remaining, reset_after_us }
     }
 
     /// Changes a state by hand; answers what `f` did, what remains and when it is as if never used.
@@ -138,27 +127,29 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000_000_000;
 
-    /// Takes ten of ten, lets one go later, and says how many can be taken then.
-    fn taken_after_one_was_let_go(algorithm: Algorithm, later_us: u64) -> usize {
+    /// Takes ten of ten, gives one back later, and says how many can be taken then.
+    fn taken_after_one_was_given_back(algorithm: Algorithm, later_us: u64) -> usize {
         let (limiter, key) = (MemoryLimiter::new(10), Key::new("k").unwrap());
         let policy = Policy::new(algorithm, 10, Duration::from_secs(1)).unwrap();
         let take = |now_us| limiter.decide_one(&key, &policy, 1, Wait::AtMost(0), now_us).wait_us == 0;
         assert_eq!((0..20).filter(|_| take(NOW)).count(), 10);
         let others = (0..20).filter(|_| take(NOW + later_us)).count();
-        limiter.let_go(&key, &policy, 1, NOW, NOW + later_us);
+        limiter.refund(&key, &policy, Taken { cost: 1, at_us: NOW }, NOW + later_us);
         others + (0..20).filter(|_| take(NOW + later_us)).count()
     }
 
     #[test]
-    fn what_is_let_go_late_frees_itself_and_takes_nothing_back_that_others_used_meanwhile() {
-        assert_eq!(taken_after_one_was_let_go(Algorithm::Gcra, 500_000), 5 + 1);
-        assert_eq!(taken_after_one_was_let_go(Algorithm::TokenBucket, 500_000), 5 + 1);
-        assert_eq!(taken_after_one_was_let_go(Algorithm::FixedWindow, 500_000), 1);
+    fn what_is_given_back_is_free_again_unless_it_came_back_by_itself() {
+        for algorithm in [Algorithm::Gcra, Algorithm::TokenBucket, Algorithm::LeakyBucket] {
+            assert_eq!(taken_after_one_was_given_back(algorithm, 0), 1, "{algorithm:?}");
+            assert_eq!(taken_after_one_was_given_back(algorithm, 500_000), 5, "{algorithm:?}");
+        }
+        assert_eq!(taken_after_one_was_given_back(Algorithm::FixedWindow, 500_000), 1);
     }
 
     #[test]
     fn what_no_longer_counts_is_not_given_back() {
-        assert_eq!(taken_after_one_was_let_go(Algorithm::FixedWindow, 1_500_000), 10);
-        assert_eq!(taken_after_one_was_let_go(Algorithm::SlidingLog, 1_500_000), 10);
+        assert_eq!(taken_after_one_was_given_back(Algorithm::FixedWindow, 1_500_000), 10);
+        assert_eq!(taken_after_one_was_given_back(Algorithm::SlidingLog, 1_500_000), 10);
     }
 }

@@ -34,6 +34,7 @@ pub(crate) use self::rules::decide::Report;
 
 use self::memory::MemoryLimiter;
 use self::redis::RedisLimiter;
+use self::rules::Taken;
 use self::rules::decide::Wait;
 use crate::backend::{Backend, MOST_LOCAL_KEYS};
 use crate::clock::micros;
@@ -42,6 +43,8 @@ use crate::{Clock, Error, Key};
 
 /// Limits that one call may decide together.
 const MOST_LIMITS: usize = 16;
+/// A day bounds every sum the rules make.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Redis decides for the fleet; while it cannot, this process decides for itself. Cheap to clone.
 ///
@@ -84,6 +87,10 @@ impl Ask {
 
     pub(crate) fn cost(&self) -> u64 {
         self.cost
+    }
+
+    fn is_in(&self, asks: &[Ask]) -> bool {
+        asks.iter().any(|ask| ask.key == self.key)
     }
 }
 
@@ -143,18 +150,21 @@ impl Limiter {
         Ok(self.reserve_checked(&self.together(asks)?, longest_wait).await)
     }
 
-    /// Gives back what was counted and not used; what remains is the answer's `remaining`.
-    pub async fn refund(&self, key: &Key, policy: &Policy, cost: NonZeroU64) -> Decision {
+    /// Gives back what was counted at most `ago` ago and not used; what remains is the answer's `remaining`. What came back
+    /// by itself meanwhile, or in a window that is over, is not given a second time.
+    pub async fn refund(&self, key: &Key, policy: &Policy, cost: NonZeroU64, ago: Duration) -> Decision {
+        let (cost, ago_us, now_us) = (cost.get(), micros(ago.min(LONGEST_WAIT)), self.clock.now_us());
+        let taken = Taken { cost, at_us: now_us.saturating_sub(ago_us) };
+        let refund_here = || self.local.refund(key, &self.share(policy), taken, self.clock.now_us());
         if let Some(shared) = &self.shared {
-            let refunded = self.fallback.attempt("limiter_refund", shared.refund(key, policy, cost.get())).await;
+            let refunded = self.fallback.attempt("limiter_refund", shared.refund(key, policy, cost, ago_us)).await;
             shared.denied.forget(key);
             if let Some(report) = refunded {
-                self.local.refund(key, &self.share(policy), cost.get(), self.clock.now_us());
+                refund_here();
                 return Decision::from_report(&report, policy, false);
             }
         }
-        let report = self.local.refund(key, &self.share(policy), cost.get(), self.clock.now_us());
-        Decision::from_report(&report, policy, self.shared.is_some())
+        Decision::from_report(&refund_here(), policy, self.shared.is_some())
     }
 
     /// Forgets everything about this key; answers whether the whole fleet did.
@@ -185,8 +195,7 @@ impl Limiter {
     }
 
     async fn reserve_checked(&self, limits: &Limits<'_>, longest_wait: Duration) -> Reservation {
-        // A day bounds every sum the rules make.
-        let longest_us = micros(longest_wait.min(Duration::from_secs(86_400)));
+        let longest_us = micros(longest_wait.min(LONGEST_WAIT));
         self.decide(limits, Wait::AtMost(longest_us)).await.into_reservation(longest_us)
     }
 
@@ -218,23 +227,26 @@ impl Limiter {
         let answered = self.fallback.attempt(operation, shared.decide(limits, wait)).await;
         // Others have used the local state meanwhile. By the time of the question its clock would seem to step back.
         let now_us = self.clock.now_us();
-        self.let_go(&held, asked_us, now_us);
+        let is_taken = matches!((wait, &answered),
+            (Wait::AtMost(longest_us), Some(report)) if report.wait_us <= longest_us);
+        if !is_taken {
+            self.let_go(&held, asked_us, now_us);
+        }
         let Some(report) = answered else {
             return self.decide_alone(limits, wait, now_us);
         };
-        let is_taken = matches!(wait, Wait::AtMost(longest_us) if report.wait_us <= longest_us);
         if report.wait_us > 0 && wait == Wait::AtMost(0) && asks.len() == 1 {
             shared.denied.remember(&asks[0].key, &asks[0].policy, asks[0].cost, &report, (version, asked_us));
         }
-        self.follow(limits, &report, is_taken, now_us);
+        self.follow(limits, &report, is_taken, &held, now_us);
         Answer::counted(report, limits, false)
     }
 
-    /// Keeps the local state where the fleet stands.
-    fn follow(&self, limits: &Limits<'_>, report: &Report, is_taken: bool, now_us: u64) {
+    /// Keeps the local state where the fleet stands. What is held in the share is charged there already.
+    fn follow(&self, limits: &Limits<'_>, report: &Report, is_taken: bool, held: &[Ask], now_us: u64) {
         let replicas = u64::from(self.fallback.replicas());
         for (rule, ask) in limits.asks().iter().enumerate() {
-            let charged = if is_taken { ask.cost } else { 0 };
+            let charged = if is_taken && !ask.is_in(held) { ask.cost } else { 0 };
             if is_taken && let Some(shared) = &self.shared {
                 shared.denied.outdate(&ask.key);
             }
@@ -244,7 +256,8 @@ impl Limiter {
     }
 
     /// While traffic returns to Redis, Redis and the shares count beside each other. So a call holds its place in the
-    /// share while it asks, and a share that is spent refuses: together they give no more than before.
+    /// share while it asks, and a share that is spent refuses: together they give no more than before. What Redis takes
+    /// keeps its place.
     fn hold_share(&self, limits: &Limits<'_>, wait: Wait, now_us: u64) -> Result<Vec<Ask>, Decision> {
         if !self.fallback.is_returning() || wait == Wait::Peek {
             return Ok(Vec::new());
@@ -263,10 +276,11 @@ impl Limiter {
         Err(Answer::counted(report, limits, true).into_decision())
     }
 
-    /// The question is answered: what follows counts by itself.
+    /// Redis has not taken it.
     fn let_go(&self, held: &[Ask], taken_us: u64, now_us: u64) {
         for ask in held {
-            self.local.let_go(&ask.key, &self.share(&ask.policy), ask.cost, taken_us, now_us);
+            let taken = Taken { cost: ask.cost, at_us: taken_us };
+            self.local.refund(&ask.key, &self.share(&ask.policy), taken, now_us);
         }
     }
 

@@ -252,7 +252,11 @@ impl Rate {
         if tokens == 1 {
             return self.one;
         }
-        let units = tokens * self.token;
+        self.span_of(tokens * self.token)
+    }
+
+    #[inline]
+    pub(super) fn span_of(&self, units: u64) -> Span {
         Span { us: units / self.per_us, fraction: units % self.per_us }
     }
 

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::policy::{Algorithm, Policy};
-use super::rules::State;
 use super::rules::decide::{Limit, Report, Wait, decide};
+use super::rules::{State, Taken};
 
 const ALL: [Algorithm; 6] = [
     Algorithm::SlidingLog,
@@ -22,7 +22,7 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     proptest::sample::select(ALL.to_vec())
 }
 
-fn any_policy() -> impl Strategy<Value = Policy> {
+pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
     (any_algorithm(), 1..50_u64, 1_000..3_000_000_u64, 1..50_u64).prop_map(|(algorithm, limit, window_us, burst)| {
         let policy = Policy::new(algorithm, limit, Duration::from_micros(window_us)).unwrap();
         policy.burst(burst).unwrap_or(policy)
@@ -41,7 +41,7 @@ fn ask(state: &mut State, policy: &Policy, cost: u64, wait: Wait, now_us: u64) -
 }
 
 /// The most that may pass in any time `span_us`, as `Algorithm` documents it.
-fn bound(policy: &Policy, span_us: u64) -> u64 {
+pub(super) fn bound(policy: &Policy, span_us: u64) -> u64 {
     let windows_touched = span_us / policy.window_us + 2;
     match policy.algorithm {
         Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => {
@@ -121,9 +121,9 @@ proptest! {
         let (mut state, now_us) = (State::default(), 1_700_000_000_000_000);
         let cost = cost.min(policy.capacity);
         ask(&mut state, &policy, cost, Wait::AtMost(0), now_us);
-        state.refund(&policy, cost, now_us);
+        state.refund(&policy, cost, Taken { cost, at_us: now_us }, now_us);
         prop_assert_eq!(state.remaining(&policy, now_us), policy.capacity);
-        state.refund(&policy, u64::MAX, now_us);
+        state.refund(&policy, u64::MAX, Taken { cost: u64::MAX, at_us: now_us }, now_us);
         prop_assert_eq!(state.remaining(&policy, now_us), policy.capacity);
     }
 

@@ -110,9 +110,10 @@ impl RedisLimiter {
         Call { keys, args }
     }
 
-    pub(super) async fn refund(&self, key: &Key, policy: &Policy, cost: u64) -> Result<Report, Error> {
-        let mut args = Vec::with_capacity(5);
+    pub(super) async fn refund(&self, key: &Key, policy: &Policy, cost: u64, ago_us: u64) -> Result<Report, Error> {
+        let mut args = Vec::with_capacity(6);
         push_args(&mut args, policy, cost);
+        args.push(Arg::Int(ago_us));
         report(self.refund.call(Call { keys: vec![self.name(key, policy)], args }).await?)
     }
 

@@ -218,11 +218,15 @@ impl Engine {
             together.iter().map(|(key, policy, cost)| limiter::Ask::new(key, policy, *cost)).collect();
         match limiter.check_every(&asks).await {
             Err(gate::Error::DifferentSlots) => {
+                let asked_us = self.inner.clock.now_us();
                 let each = together.iter().map(|(key, policy, cost)| limiter.check(key, policy, *cost));
                 let decisions = join_all(each).await;
                 if decisions.iter().any(|decision| !decision.is_allowed()) {
-                    let taken = together.iter().zip(&decisions).filter(|(_, decision)| decision.is_allowed());
-                    join_all(taken.map(|((key, policy, cost), _)| limiter.refund(key, policy, *cost))).await;
+                    let ago = Duration::from_micros(self.inner.clock.now_us().saturating_sub(asked_us));
+                    // What this replica counted alone is not in Redis.
+                    let is_taken = |decision: &Decision| decision.is_allowed() && !decision.degraded;
+                    let taken = together.iter().zip(&decisions).filter(|(_, decision)| is_taken(decision));
+                    join_all(taken.map(|((key, policy, cost), _)| limiter.refund(key, policy, *cost, ago))).await;
                 }
                 Ok(decisions)
             }

@@ -2,8 +2,8 @@
 //!
 //! A hold is a lease. If nobody settles it, it ends by itself and its cost is given back, whichever process dies: who takes
 //! one writes down first when it ends, and every process looks for ended ones. Settling twice changes nothing. What costs
-//! more than was held is charged at the next free slot, so later callers wait for it. A cost is given back only while its
-//! charge still counts: a window that is over gives nothing to the next one.
+//! more than was held is charged at the next free slot, so later callers wait for it. Nothing is given back that came back
+//! by itself: a bucket has refilled since, and a window that is over gives nothing to the next one.
 //!
 //! # Without Redis
 //! The process that took a hold keeps it and ends it; only it can settle it.
@@ -21,8 +21,8 @@ use std::time::Duration;
 use self::memory::MemoryHolds;
 use self::redis::RedisHolds;
 use super::decision::Decision;
-use super::rules::State;
 use super::rules::decide::Wait;
+use super::rules::{State, Taken};
 use super::{Ask, Limiter, Limits, Policy};
 use crate::backend::Backend;
 use crate::clock::micros;
@@ -114,6 +114,10 @@ enum Phase {
 }
 
 impl Hold {
+    fn taken(&self) -> Taken {
+        Taken { cost: self.cost, at_us: self.taken_us }
+    }
+
     /// Its price is known: corrects the count.
     fn settle(&mut self, state: &mut State, policy: &Policy, cost: u64, now_us: u64) -> Outcome {
         let (charged, outcome) = match self.phase {
@@ -121,8 +125,8 @@ impl Hold {
             Phase::Open => (self.cost, Outcome::Settled),
             Phase::Expired => (0, Outcome::Late),
         };
-        if cost < charged && state.still_counts(policy, self.taken_us, now_us) {
-            state.refund(policy, charged - cost, now_us);
+        if cost < charged {
+            state.refund(policy, charged - cost, self.taken(), now_us);
         }
         if cost > charged {
             let more = (cost - charged).min(policy.capacity());
@@ -136,9 +140,7 @@ impl Hold {
     /// Its time is over: gives everything back.
     fn expire(&mut self, state: &mut State, policy: &Policy, now_us: u64) {
         if self.phase == Phase::Open {
-            if state.still_counts(policy, self.taken_us, now_us) {
-                state.refund(policy, self.cost, now_us);
-            }
+            state.refund(policy, self.cost, self.taken(), now_us);
             (self.phase, self.cost) = (Phase::Expired, 0);
         }
     }
@@ -175,24 +177,27 @@ impl Holds {
             let taken = shared.hold(key, policy, cost.get(), token.holder, lasts_us);
             let answered = self.limiter.fallback.attempt("limiter_hold", taken).await;
             let now_us = self.limiter.clock.now_us();
-            self.limiter.let_go(&held, asked_us, now_us);
+            let is_taken = answered.is_some_and(|report| report.wait_us == 0);
+            if !is_taken {
+                self.limiter.let_go(&held, asked_us, now_us);
+            }
             if let Some(report) = answered {
-                let is_taken = report.wait_us == 0;
-                self.limiter.follow(&Limits(&ask), &report, is_taken, now_us);
+                self.limiter.follow(&Limits(&ask), &report, is_taken, &held, now_us);
                 return Ok((Decision::from_report(&report, policy, false), is_taken.then_some(token)));
             }
         }
         self.local.check_room()?;
-        let decision = match &self.shared {
-            Some(_) => self.limiter.decide_alone(
-                &Limits(&[Ask::new(key, policy, cost)]),
-                Wait::AtMost(0),
-                self.limiter.clock.now_us(),
-            ),
-            None => self.limiter.decide(&Limits(&[Ask::new(key, policy, cost)]), Wait::AtMost(0)).await,
-        }
-        .into_decision();
         let now_us = self.limiter.clock.now_us();
+        let decision = match &self.shared {
+            Some(_) => {
+                let ask = [Ask::new(key, policy, cost)];
+                self.limiter.decide_alone(&Limits(&ask), Wait::AtMost(0), now_us).into_decision()
+            }
+            None => {
+                let report = self.limiter.local.decide_one(key, policy, cost.get(), Wait::AtMost(0), now_us);
+                Decision::from_report(&report, policy, false)
+            }
+        };
         let held = decision.is_allowed().then(|| {
             // A rule that is open without Redis counts nothing, so nothing comes back.
             let is_counted = self.shared.is_none() || policy.without_redis == Mode::Local;

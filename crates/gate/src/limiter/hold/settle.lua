@@ -17,8 +17,8 @@ local function operation(k, a)
 
   local cost, charged = limit.cost, 0
   if phase == 'open' then charged = held end
-  if cost < charged and limit.rules.still_counts(limit.policy, taken) then
-    limit.rules.refund(limit.state, limit.policy, charged - cost)
+  if cost < charged then
+    limit.rules.refund(limit.state, limit.policy, charged - cost, charged, taken)
     dirty[limit.key] = limit
   end
   if cost > charged then

@@ -47,13 +47,12 @@ local function windows(bounds)
     return next_start(p, at) - NOW
   end
 
-  function rules.refund(s, p, cost)
+  function rules.refund(s, p, cost, charged, taken)
     local at = math.max(steady_at(s), NOW)
+    if bounds(p, taken) ~= bounds(p, at) then return end
     s.count = math.max(count_at(s, p, at) - math.min(cost, p[1]), 0)
     stand_at(s, at)
   end
-
-  function rules.still_counts(p, taken) return bounds(p, taken) == bounds(p, NOW) end
 
   return rules
 end

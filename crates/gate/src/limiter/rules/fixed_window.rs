@@ -2,7 +2,7 @@
 //! of a calendar.
 
 use super::super::policy::Policy;
-use super::{Frontier, Rules};
+use super::{Frontier, Rules, Taken};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FixedWindow {
@@ -34,14 +34,14 @@ impl Rules for FixedWindow {
         if self.count_at(policy, at_us, now_us) == 0 { at_us - now_us } else { next_start(policy, at_us) - now_us }
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    /// A window that is over gives nothing to the next one.
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
+        if start(policy, taken.at_us) != start(policy, at_us) {
+            return;
+        }
         let count = self.count_at(policy, at_us, now_us).saturating_sub(cost);
         *self = FixedWindow { count, frontier: Frontier::at(at_us, now_us) };
-    }
-
-    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
-        start(policy, taken_us) == start(policy, now_us)
     }
 }
 

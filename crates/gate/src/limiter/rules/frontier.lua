@@ -4,6 +4,13 @@ local function steady_at(s) return math.min(s.at, NOW + s.ahead) end
 
 local function stand_at(s, slot) s.at, s.ahead = slot, math.max(slot - NOW, 0) end
 
+-- Units that a bucket gives back of `cost`, taken as a part of `charged`.  Rules: mod.rs `Taken::units`.
+local function units_back(p, cost, charged, taken)
+  charged = math.min(charged, p[3])
+  local outstanding = math.max(charged * p[1] - math.max(NOW - taken, 0) * p[2], 0)
+  return math.min(math.min(cost, charged) * p[1], outstanding)
+end
+
 -- Both buckets are stored alike. A level of nil means that the key is absent.
 local function load_bucket(key)
   local value = redis.call('GET', key)

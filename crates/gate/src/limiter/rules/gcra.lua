@@ -72,12 +72,10 @@ local function gcra()
     return math.max(rounded_up(steady(s, p)) - NOW, 0)
   end
 
-  function rules.refund(s, p, cost)
+  function rules.refund(s, p, cost, charged, taken)
     local us, fraction = steady(s, p)
-    s.us, s.fraction = minus(us, fraction, p, math.min(cost, p[3]) * p[1])
+    s.us, s.fraction = minus(us, fraction, p, units_back(p, cost, charged, taken))
   end
-
-  function rules.still_counts() return true end
 
   return rules
 end

@@ -3,8 +3,8 @@
 //! The timestamp is exact: whole microseconds and a fraction in units of the rate, so that no call is lost to rounding.
 
 use super::super::policy::{Policy, Span};
-use super::Rules;
 use super::decide::{Report, Wait};
+use super::{Rules, Taken};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Gcra {
@@ -61,8 +61,9 @@ impl Rules for Gcra {
         Report { limit: 0, wait_us, remaining, reset_after_us }
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
-        self.full_at = self.steady(policy, now_us).minus(policy.rate.span(cost), policy);
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
+        let units = taken.units(policy, cost, now_us);
+        self.full_at = self.steady(policy, now_us).minus(policy.rate.span_of(units), policy);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Leaky bucket: every call pours its cost in, the bucket drains evenly, and what would spill over is refused.
 
 use super::super::policy::Policy;
-use super::{Frontier, Rules};
+use super::{Frontier, Rules, Taken};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LeakyBucket {
@@ -41,9 +41,9 @@ impl Rules for LeakyBucket {
         at_us - now_us + self.level_at(policy, at_us, now_us).div_ceil(policy.rate.per_us)
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
-        let units = (cost * policy.rate.token).min(policy.capacity_units());
+        let units = taken.units(policy, cost, now_us);
         let level = self.level_at(policy, at_us, now_us).saturating_sub(units);
         *self = LeakyBucket { level, token: policy.rate.token, frontier: Frontier::at(at_us, now_us) };
     }

@@ -40,6 +40,21 @@ pub(crate) enum State {
     SlidingLog(Box<SlidingLog>),
 }
 
+/// A charge of which something is given back: how much it was, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Taken {
+    pub(crate) cost: u64,
+    pub(crate) at_us: u64,
+}
+
+impl Taken {
+    /// Units of `cost` that a bucket gives back: what refilled since cannot be given a second time.
+    fn units(self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
+        let refilled = now_us.saturating_sub(self.at_us).saturating_mul(policy.rate.per_us);
+        (cost * policy.rate.token).min((self.cost * policy.rate.token).saturating_sub(refilled))
+    }
+}
+
 /// What every algorithm answers; see the file's header. `now_us` is the last argument everywhere.
 trait Rules {
     /// The earliest time, not before `now`, at which `cost` could pass. `cost` is at most the capacity.
@@ -54,13 +69,9 @@ trait Rules {
     /// How long until this state equals an unused one.
     fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64;
 
-    /// Gives `cost` back, the newest charge first; never more than was charged.
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64);
-
-    /// Does what was charged at that time still count? If not, there is nothing to give back.
-    fn still_counts(&self, _policy: &Policy, _taken_us: u64, _now_us: u64) -> bool {
-        true
-    }
+    /// Gives `cost` of what was taken back, but nothing that came back by itself meanwhile: the state is at most what it
+    /// would be, had the rest alone been taken.
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64);
 
     /// One limit alone: charges it if the wait is not too long. The same as `decide` for one limit, in one piece.
     #[inline]
@@ -113,13 +124,10 @@ impl State {
         dispatch!(self, policy, |inner| inner.reset_after(policy, now_us))
     }
 
-    pub(crate) fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
-        let cost = cost.min(policy.capacity);
-        dispatch!(self, policy, |inner| inner.refund(policy, cost, now_us));
-    }
-
-    pub(crate) fn still_counts(&mut self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
-        dispatch!(self, policy, |inner| inner.still_counts(policy, taken_us, now_us))
+    pub(crate) fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
+        let taken = Taken { cost: taken.cost.min(policy.capacity), ..taken };
+        let cost = cost.min(taken.cost);
+        dispatch!(self, policy, |inner| inner.refund(policy, cost, taken, now_us));
     }
 
     /// Makes sure that no more than `remaining` can pass now.

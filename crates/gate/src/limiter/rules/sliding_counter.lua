@@ -63,16 +63,13 @@ local function sliding_counter()
     return at - NOW
   end
 
-  function rules.refund(s, p, cost)
-    cost = math.min(cost, p[1])
+  function rules.refund(s, p, cost, charged, taken)
     local at = math.max(steady_at(s), NOW)
-    local _, current, previous = view_at(s, p, at)
-    s.current = math.max(current - cost, 0)
-    s.previous = math.max(previous - math.max(cost - current, 0), 0)
+    local start, current, previous = view_at(s, p, at)
+    if taken - taken % p[2] ~= start then return end
+    s.current, s.previous = math.max(current - math.min(cost, p[1]), 0), previous
     stand_at(s, at)
   end
-
-  function rules.still_counts(p, taken) return math.floor(taken / p[2]) == math.floor(NOW / p[2]) end
 
   return rules
 end

@@ -4,7 +4,7 @@
 //! and rounded up, so rounding never lets a call more through.
 
 use super::super::policy::Policy;
-use super::{Frontier, Rules};
+use super::{Frontier, Rules, Taken};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SlidingCounter {
@@ -66,20 +66,18 @@ impl Rules for SlidingCounter {
         if windows == 0 { at_us - now_us } else { view.start_us + windows * policy.window_us - now_us }
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    /// In the next window a charge counts in part only; nothing is given back then, which is the safe side.
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
         let view = self.view_at(policy, at_us, now_us);
-        let from_previous = cost.saturating_sub(view.current);
+        if taken.at_us / policy.window_us != at_us / policy.window_us {
+            return;
+        }
         *self = SlidingCounter {
             current: view.current.saturating_sub(cost),
-            previous: view.previous.saturating_sub(from_previous),
+            previous: view.previous,
             frontier: Frontier::at(at_us, now_us),
         };
-    }
-
-    /// In the next window a charge counts in part only; nothing is given back then, which is the safe side.
-    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
-        taken_us / policy.window_us == now_us / policy.window_us
     }
 }
 

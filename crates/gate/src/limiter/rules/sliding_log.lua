@@ -126,25 +126,31 @@ local function sliding_log()
     return s.newest.at + p[2] - NOW
   end
 
-  function rules.refund(s, p, cost)
+  function rules.refund(s, p, cost, charged, taken)
     settle(s, p)
+    if not s.newest then return end
     write(s)
-    if s.newest then trim(s, p) end
+    trim(s, p)
     s.first = {}
+    if taken + p[2] <= NOW then return end
+    cost = math.min(cost, p[1])
     while cost > 0 and s.newest do
-      local newest = s.newest
-      redis.call('ZREMRANGEBYRANK', s.key, -1, -1)
-      if newest.cost > cost then
-        newest.sum, newest.cost = newest.sum - cost, newest.cost - cost
-        s.unwritten = newest
-        break
+      local rank = s.newest.at == taken and -1 or 0
+      local entry = rank == -1 and s.newest or entry_at(s.key, 0)
+      redis.call('ZREMRANGEBYRANK', s.key, rank, rank)
+      if entry.cost > cost then
+        -- What is newer keeps its sum, so the oldest does too.
+        if rank == -1 then entry.sum = entry.sum - cost end
+        entry.cost = entry.cost - cost
+        s.unwritten = entry
+        write(s)
+        cost = 0
+      else
+        cost = cost - entry.cost
       end
-      cost = cost - newest.cost
       s.newest = entry_at(s.key, -1)
     end
   end
-
-  function rules.still_counts(p, taken) return NOW < taken + p[2] end
 
   return rules
 end

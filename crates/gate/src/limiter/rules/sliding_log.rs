@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::policy::Policy;
-use super::{Frontier, Rules};
+use super::{Frontier, Rules, Taken};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SlidingLog {
@@ -48,23 +48,29 @@ impl Rules for SlidingLog {
         if self.entries.is_empty() { 0 } else { self.newest_us() + policy.window_us - now_us }
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    /// From its own entry while that is the newest, else from the oldest: what stays then counts longer than what goes.
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
         self.settle(policy, now_us);
+        if taken.at_us + policy.window_us <= now_us {
+            return;
+        }
         let mut left = cost.min(self.total);
         self.total -= left;
         while left > 0 {
-            let Some(newest) = self.entries.back_mut() else { break };
-            if newest.cost > left {
-                newest.cost -= left;
+            let is_own = self.newest_us() == taken.at_us;
+            let entry = if is_own { self.entries.back_mut() } else { self.entries.front_mut() };
+            let Some(entry) = entry else { break };
+            if entry.cost > left {
+                entry.cost -= left;
                 break;
             }
-            left -= newest.cost;
-            self.entries.pop_back();
+            left -= entry.cost;
+            if is_own {
+                self.entries.pop_back()
+            } else {
+                self.entries.pop_front()
+            };
         }
-    }
-
-    fn still_counts(&self, policy: &Policy, taken_us: u64, now_us: u64) -> bool {
-        now_us < taken_us + policy.window_us
     }
 }
 

@@ -37,13 +37,11 @@ local function token_bucket()
     return at - NOW + math.ceil((p[3] * p[1] - level_at(s, p, at)) / p[2])
   end
 
-  function rules.refund(s, p, cost)
+  function rules.refund(s, p, cost, charged, taken)
     local at = math.max(steady_at(s), NOW)
-    s.level, s.token = math.min(level_at(s, p, at) + math.min(cost, p[3]) * p[1], p[3] * p[1]), p[1]
+    s.level, s.token = math.min(level_at(s, p, at) + units_back(p, cost, charged, taken), p[3] * p[1]), p[1]
     stand_at(s, at)
   end
-
-  function rules.still_counts() return true end
 
   return rules
 end

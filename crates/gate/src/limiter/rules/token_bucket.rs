@@ -3,7 +3,7 @@
 //! The level is in units of the rate (see `policy.rs`), so a refill between two calls is never rounded away.
 
 use super::super::policy::Policy;
-use super::{Frontier, Rules};
+use super::{Frontier, Rules, Taken};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TokenBucket {
@@ -38,9 +38,9 @@ impl Rules for TokenBucket {
         at_us - now_us + missing.div_ceil(policy.rate.per_us)
     }
 
-    fn refund(&mut self, policy: &Policy, cost: u64, now_us: u64) {
+    fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64) {
         let at_us = self.frontier.steady(now_us).max(now_us);
-        let units = (cost * policy.rate.token).min(policy.capacity_units());
+        let units = taken.units(policy, cost, now_us);
         let level = (self.level_at(policy, at_us, now_us) + units).min(policy.capacity_units());
         *self = TokenBucket { level, token: policy.rate.token, frontier: Frontier::at(at_us, now_us) };
     }

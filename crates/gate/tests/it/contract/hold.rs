@@ -108,6 +108,31 @@ async fn a_hold_of_a_window_that_is_over_gives_nothing_to_the_next() {
     .await;
 }
 
+/// Eight bursts, held one after the other and cancelled together, passed at once.
+#[tokio::test]
+async fn bursts_cannot_be_saved_up_in_holds() {
+    each_backend(async |backend, clock| {
+        for algorithm in ALL {
+            let case = Case::new(&backend, algorithm, "saved-up");
+            let policy = Policy::new(algorithm, 10, Duration::from_secs(1)).expect("a plain limit is valid");
+            let case = Case { policy, ..case };
+            let mut tokens = Vec::new();
+            for _ in 0..8 {
+                tokens.push(case.hold(10).await.expect("all is free again"));
+                clock.advance(Duration::from_secs(2));
+            }
+            let mut passed = 0;
+            for token in tokens {
+                let ten = NonZeroU64::new(10).expect("ten");
+                passed += u32::from(case.limiter.check(&case.key, &policy, ten).await.is_allowed());
+                case.holds.settle(&case.key, &policy, &token, 0).await;
+            }
+            assert_eq!(passed, 1, "{algorithm:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn strangers_and_other_keys_settle_nothing() {
     each_backend(async |backend, _| {

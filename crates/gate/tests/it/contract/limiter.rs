@@ -139,11 +139,27 @@ async fn refund_and_reset_free_at_once_what_a_remembered_refusal_would_hold() {
             let (policy, key) = (per_second(algorithm, 2), key(&format!("freed-{algorithm:?}")));
             assert!(limiter.check(&key, &policy, cost(2)).await.is_allowed());
             assert!(!allowed(&limiter, &key, &policy).await);
-            assert_eq!(limiter.refund(&key, &policy, cost(1)).await.remaining, 1, "{algorithm:?}");
+            assert_eq!(limiter.refund(&key, &policy, cost(1), Duration::ZERO).await.remaining, 1, "{algorithm:?}");
             assert!(allowed(&limiter, &key, &policy).await, "{algorithm:?} after a refund");
             assert!(!allowed(&limiter, &key, &policy).await);
             assert!(limiter.reset(&key, &policy).await);
             assert!(limiter.check(&key, &policy, cost(2)).await.is_allowed(), "{algorithm:?} after a reset");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refund_that_comes_after_the_window_frees_nothing_of_the_next() {
+    each_backend(async |backend, clock| {
+        let limiter = Limiter::new(&backend);
+        for algorithm in ALL {
+            let (policy, key) = (per_second(algorithm, 2), key(&format!("turned-{algorithm:?}")));
+            assert!(limiter.check(&key, &policy, cost(2)).await.is_allowed());
+            clock.advance(Duration::from_secs(2));
+            assert!(limiter.check(&key, &policy, cost(2)).await.is_allowed(), "{algorithm:?}");
+            let left = limiter.refund(&key, &policy, cost(2), Duration::from_secs(2)).await.remaining;
+            assert_eq!(left, 0, "{algorithm:?}");
         }
     })
     .await;
