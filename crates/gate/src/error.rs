@@ -43,4 +43,18 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Deadline(_) | Error::NotConnected | Error::Overloaded | Error::Redis(_))
     }
+
+    /// Did Redis answer, though not with what was asked for? Then it is there, and a script or a key of ours is at fault.
+    pub(crate) fn is_an_answer(&self) -> bool {
+        match self {
+            Error::UnexpectedReply => true,
+            // What went wrong inside a script says so; a plain `ERR` is a server that does not take our commands.
+            Error::Redis(error) => match error.code() {
+                Some("WRONGTYPE") => true,
+                Some("ERR") => error.detail().is_some_and(|detail| detail.contains("user_script")),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong when a decision is asked for, and the status each becomes. A refusal is no error: it is an answer.
 
 use axum::http::StatusCode;
+use gate::limiter::Policy;
 use platform::{config::Invalid, db, problem::Problem};
 
 use crate::engine::{MOST_KEY_BYTES, MOST_TOGETHER, Wrong};
@@ -17,6 +18,8 @@ pub enum Error {
     NoCost,
     #[error("a cost of {cost} is above the {capacity} that rule {rule:?} lets pass at once, so it can never pass")]
     AboveCapacity { cost: u64, capacity: u64, rule: String },
+    #[error("a cost of {cost} is above the {} that any rule can count", Policy::MOST_LIMIT)]
+    CostAboveAll { cost: u64 },
     #[error("the domain {domain:?} is in no file of limits.envoy_file")]
     UnknownDomain { domain: String },
     #[error("{count} limits at once are too many: at most {MOST_TOGETHER} are decided together")]
@@ -55,7 +58,11 @@ impl Error {
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Empty { .. } | Error::KeyTooLong { .. } | Error::NoCost | Error::Invalid(_) => "invalid_field",
+            Error::Empty { .. }
+            | Error::KeyTooLong { .. }
+            | Error::NoCost
+            | Error::CostAboveAll { .. }
+            | Error::Invalid(_) => "invalid_field",
             Error::NoRule { .. } => "no_rule",
             Error::AboveCapacity { .. } => "cost_above_capacity",
             Error::UnknownDomain { .. } => "unknown_domain",
@@ -75,7 +82,7 @@ impl Error {
         match self {
             Error::Empty { field } => Some(field),
             Error::KeyTooLong { .. } | Error::NoRule { .. } | Error::SameKeyTwice { .. } => Some("key"),
-            Error::NoCost | Error::AboveCapacity { .. } => Some("cost"),
+            Error::NoCost | Error::AboveCapacity { .. } | Error::CostAboveAll { .. } => Some("cost"),
             Error::UnknownDomain { .. } => Some("domain"),
             Error::TooManyTogether { .. } | Error::DifferentSlots => Some("checks"),
             Error::NoReservation { .. } => Some("id"),

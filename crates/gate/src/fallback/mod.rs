@@ -1,8 +1,8 @@
 //! Without Redis: the only place that knows deadlines, when to stop asking, and what says "degraded".
 //!
-//! Every shared operation goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be asked, failed or
+//! Every operation that a caller waits for goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be asked, failed or
 //! was too late; the caller then decides from its local state. After a failure the effect in Redis is unknown, so
-//! nothing is ever sent twice.
+//! nothing is ever sent twice. A script that fails on what it was given is no failure of Redis.
 //!
 //! # Without Redis
 //! Each process decides with its share, limit ÷ live replicas. Replicas are counted by heartbeats; the last known number
@@ -12,15 +12,17 @@ mod eviction;
 mod meters;
 mod mode;
 mod replicas;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use self::meters::{Meters, Status};
 use self::mode::{Change, Trust};
@@ -32,6 +34,9 @@ use crate::{Clock, Error};
 
 /// The least time in a mode; what a rule that cannot decide alone tells its callers to wait.
 pub(crate) const DWELL: Duration = Duration::from_micros(mode::DWELL_US);
+
+/// An answer that makes no sense is logged at most so often.
+const PUZZLED_EVERY_US: u64 = 10_000_000;
 
 /// What a rule does while Redis cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,6 +83,8 @@ struct Inner {
     replicas: AtomicU32,
     heard: Mutex<Replicas>,
     may_evict: AtomicBool,
+    /// When an answer that makes no sense was last logged.
+    puzzled_us: AtomicU64,
     meters: Meters,
 }
 
@@ -96,6 +103,7 @@ impl Fallback {
                 replicas,
                 heard,
                 may_evict: AtomicBool::new(false),
+                puzzled_us: AtomicU64::new(0),
                 meters: Meters::default(),
             }),
         }
@@ -119,9 +127,43 @@ impl Fallback {
             metrics::counter!(FALLBACK_DECISIONS).increment(1);
             return None;
         }
+        let (result, now_us) = self.measured(operation, self.deadline, call).await;
+        match result {
+            Ok(value) => {
+                self.succeeded(now_us);
+                return Some(value);
+            }
+            Err(error) if error.is_an_answer() => self.puzzled(operation, now_us, &error),
+            Err(error) => self.failed(now_us, &error),
+        }
+        metrics::counter!(FALLBACK_DECISIONS).increment(1);
+        None
+    }
+
+    /// Asks Redis on nobody's behalf, unless this process decides alone. Work in the background may take its time, and says
+    /// nothing about how soon callers are answered.
+    pub(crate) async fn aside<T>(
+        &self,
+        operation: &'static str,
+        deadline: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
+        if self.is_active() {
+            return None;
+        }
+        self.measured(operation, deadline, call).await.0.ok()
+    }
+
+    /// The result of a call, too late being an error, and when it came.
+    async fn measured<T>(
+        &self,
+        operation: &'static str,
+        deadline: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> (Result<T, Error>, u64) {
         let started_us = Clock::System.now_us();
         // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
-        let result = tokio::time::timeout(self.deadline, Box::pin(call)).await;
+        let result = tokio::time::timeout(deadline, Box::pin(call)).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
             Ok(Ok(_)) => Status::Ok,
@@ -129,16 +171,7 @@ impl Fallback {
             Err(_) => Status::Timeout,
         };
         self.inner.meters.record(operation, status, Duration::from_micros(now_us.saturating_sub(started_us)));
-        match result {
-            Ok(Ok(value)) => {
-                self.succeeded(now_us);
-                return Some(value);
-            }
-            Ok(Err(error)) => self.failed(now_us, &error),
-            Err(_) => self.failed(now_us, &Error::Deadline(self.deadline)),
-        }
-        metrics::counter!(FALLBACK_DECISIONS).increment(1);
-        None
+        (result.unwrap_or(Err(Error::Deadline(deadline))), now_us)
     }
 
     /// Is this process deciding alone?
@@ -207,6 +240,15 @@ impl Fallback {
 
     fn succeeded(&self, now_us: u64) {
         self.inner.trust.lock().succeeded(now_us);
+    }
+
+    /// Redis is there. Only this call is decided without it: what one caller sent must not cost the others their trust.
+    fn puzzled(&self, operation: &'static str, now_us: u64, error: &Error) {
+        self.succeeded(now_us);
+        let told_us = self.inner.puzzled_us.load(Ordering::Relaxed);
+        if now_us >= told_us + PUZZLED_EVERY_US && self.inner.puzzled_us.swap(now_us, Ordering::Relaxed) == told_us {
+            error!(operation, %error, "Redis' answer makes no sense; this call was decided without it.");
+        }
     }
 
     fn failed(&self, now_us: u64, error: &Error) {

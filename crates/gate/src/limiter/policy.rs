@@ -12,7 +12,6 @@ use crate::fallback::Mode;
 
 /// Products of the rules stay below this; Lua counts exactly up to 2^53.
 const LARGEST_PRODUCT: u64 = 1 << 52;
-const MOST_LIMIT: u64 = 1 << 32;
 /// About a year.
 const LONGEST_WINDOW_US: u64 = 366 * 24 * 3_600 * 1_000_000;
 /// An exact log keeps an entry per call.
@@ -74,6 +73,9 @@ pub(super) struct Span {
 }
 
 impl Policy {
+    /// The largest limit, and the largest cost that makes a difference.
+    pub const MOST_LIMIT: u64 = 1 << 32;
+
     /// `limit` calls per `window`, all of which may come at once.
     pub fn new(algorithm: Algorithm, limit: u64, window: Duration) -> Result<Policy, Error> {
         Policy::build(algorithm, limit, micros(window), limit, Mode::default())
@@ -213,9 +215,9 @@ impl Policy {
     }
 
     fn build(algorithm: Algorithm, limit: u64, window_us: u64, capacity: u64, mode: Mode) -> Result<Policy, Error> {
-        check_range("limit", limit, MOST_LIMIT)?;
+        check_range("limit", limit, Policy::MOST_LIMIT)?;
         check_range("window in microseconds", window_us, LONGEST_WINDOW_US)?;
-        check_range("burst", capacity, MOST_LIMIT)?;
+        check_range("burst", capacity, Policy::MOST_LIMIT)?;
         if algorithm == Algorithm::SlidingLog {
             check_range("limit of a sliding log", limit, MOST_LOGGED)?;
         }

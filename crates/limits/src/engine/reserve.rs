@@ -9,7 +9,10 @@ use std::{num::NonZeroU64, time::Duration};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use gate::{
     Holder,
-    limiter::hold::{Outcome, Settlement, Token},
+    limiter::{
+        Policy,
+        hold::{Outcome, Settlement, Token},
+    },
 };
 
 use super::{Answer, Ask, Engine};
@@ -49,6 +52,9 @@ impl Engine {
 
     /// The price is known; 0 gives everything back. The rule that speaks for the key now is the one that is corrected.
     pub async fn settle(&self, tenant: &str, id: &str, cost: u64) -> Result<Settlement, Error> {
+        if cost > Policy::MOST_LIMIT {
+            return Err(Error::CostAboveAll { cost });
+        }
         let unknown = || Error::NoReservation { id: id.to_owned() };
         let (held, key) = parse(id).ok_or_else(unknown)?;
         let found = self.find(tenant, &key)?;

@@ -50,7 +50,7 @@ pub(super) struct ReserveOut {
 pub(super) struct SettleIn {
     id: String,
     /// What it really cost; 0 gives everything back, more than was reserved is charged too.
-    #[schema(example = 1234)]
+    #[schema(example = 1234, maximum = 4_294_967_296_u64)]
     cost: Option<u64>,
     /// `cancel` is a cost of 0.
     outcome: Option<SettleAs>,
@@ -92,7 +92,7 @@ pub(super) async fn reserve(State(limits): State<Limits>, question: Question) ->
 
 /// Say what a reservation really cost
 #[utoipa::path(post, path = "/v1/limits/settle", tag = "limits", request_body = SettleIn, responses(
-    (status = 200, body = SettleOut), (status = 404, description = "no such reservation", body = Problem), (status = 503, description = "Redis does not answer", body = Problem, content_type = "application/problem+json")))]
+    (status = 200, body = SettleOut), (status = 404, description = "no such reservation", body = Problem), (status = 422, body = Problem), (status = 503, description = "Redis does not answer", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn settle(
     State(limits): State<Limits>,
     caller: Caller,

@@ -71,6 +71,8 @@ fn a_wrong_reservation_or_settlement_is_a_problem() {
         ("settle", json!({"id": made["id"]}), 422, "invalid_field"),
         ("settle", json!({"id": made["id"], "cost": 5, "outcome": "cancel"}), 422, "invalid_field"),
         ("settle", json!({"id": made["id"], "cost": -5}), 422, "invalid_field"),
+        ("settle", json!({"id": made["id"], "cost": u64::MAX}), 422, "invalid_field"),
+        ("settle", json!({"id": made["id"], "cost": 4_294_967_297_u64}), 422, "invalid_field"),
     ];
     for (path, body, status, code) in cases {
         call(addr, &format!("/v1/limits/{path}"), body.clone()).expect_problem(*status, code);

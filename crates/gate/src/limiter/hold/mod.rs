@@ -208,8 +208,9 @@ impl Holds {
         Ok((decision, held))
     }
 
-    /// The hold's price is known; 0 cancels it.
+    /// The hold's price is known; 0 cancels it. More than [`Policy::MOST_LIMIT`] counts as that.
     pub async fn settle(&self, key: &Key, policy: &Policy, token: &Token, cost: u64) -> Settlement {
+        let cost = cost.min(Policy::MOST_LIMIT);
         let Some(shared) = self.shared.as_ref().filter(|_| token.is_shared) else {
             return self.local.settle(&self.limiter.local, token.holder, key, cost, self.limiter.clock.now_us());
         };

@@ -70,6 +70,9 @@ async fn what_cost_more_than_was_held_is_charged_too() {
             let token = case.hold(2).await.expect("ten are free");
             case.holds.settle(&case.key, &case.policy, &token, 6).await;
             assert_eq!(case.left().await, 4, "{algorithm:?}");
+            let token = case.hold(4).await.expect("four are free");
+            let huge = case.holds.settle(&case.key, &case.policy, &token, u64::MAX).await;
+            assert_eq!((huge.outcome, huge.remaining), (Outcome::Settled, 0), "{algorithm:?}");
         }
     })
     .await;
