@@ -1,5 +1,8 @@
--- The holds whose time is over. Takes none of them away: who has dealt with one does.
+-- The holds whose time is over, for one process at a time: who does not deal with them in time leaves them to the next.
 -- KEYS[1]  see note.lua
--- ARGV     how many at most, now
+-- ARGV     how many at most, for how long in microseconds, now
 -- Reply    their lines, the first ended first
-return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'LIMIT', 0, ARGV[1])
+local lines = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'LIMIT', 0, ARGV[1])
+local again_at = int(NOW + tonumber(ARGV[2]))
+for _, line in ipairs(lines) do redis.call('ZADD', KEYS[1], again_at, line) end
+return lines

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::memory::MemoryHolds;
-use self::redis::RedisHolds;
+use self::redis::{MOST_SWEPT, RedisHolds};
 use super::decision::Decision;
 use super::rules::decide::Wait;
 use super::rules::{State, Taken};
@@ -33,6 +33,8 @@ use crate::{Error, Holder, Key};
 const KEPT_US: u64 = 600_000_000;
 /// Ended holds are looked for so often.
 const SWEEP: Duration = Duration::from_millis(250);
+/// Nobody waits for a sweep.
+const SWEEP_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest a hold may last.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
@@ -231,10 +233,15 @@ impl Holds {
 
     /// Ends the holds whose time is over; returns how many were looked at.
     pub async fn sweep(&self) -> usize {
-        let swept = self.local.sweep(&self.limiter.local, self.limiter.clock.now_us());
+        let mut swept = self.local.sweep(&self.limiter.local, self.limiter.clock.now_us());
         let Some(shared) = &self.shared else { return swept };
-        let ended = self.limiter.fallback.attempt("limiter_sweep", shared.sweep()).await;
-        swept + ended.unwrap_or(0)
+        loop {
+            let ended = self.limiter.fallback.aside("limiter_sweep", SWEEP_DEADLINE, shared.sweep()).await.unwrap_or(0);
+            swept += ended;
+            if ended < MOST_SWEPT {
+                return swept;
+            }
+        }
     }
 
     async fn sweep_forever(self) {

@@ -1,11 +1,14 @@
 //! Holds in Redis: a key per hold beside the limit's, and one sorted set of when each ends.
 //!
 //! The end is written down before anything is taken. A process that dies in between leaves a line without a hold, which
-//! the next sweep drops; it never leaves a hold without a line.
+//! the next sweep drops; it never leaves a hold without a line. Lines that are done with are dropped together by the next
+//! sweep, and one that stays all the same is found done with at its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 
 use super::super::policy::Policy;
 use super::super::redis::{limiter_script, numbers, push_args, report};
@@ -24,8 +27,12 @@ static ENDED: Script = Script::new(concat!(include_str!("../../redis/now.lua"), 
 /// The kind in a hold's key, and in the key of all their ends.
 const KIND: &str = "hold";
 const ENDS: &str = "holds";
-/// Ended holds that one sweep takes.
-const MOST_SWEPT: u64 = 500;
+/// Ended holds that one sweep takes, and lines that one command drops.
+pub(super) const MOST_SWEPT: usize = 500;
+/// For how long the process that swept a hold has it for itself.
+const SWEPT_US: u64 = 500_000;
+/// Lines to be dropped that a process remembers. More stay until their end.
+const MOST_DONE: usize = 20_000;
 
 /// What to do with a hold: `settle.lua` knows them by these numbers.
 const SETTLES: u64 = 1;
@@ -36,6 +43,10 @@ pub(super) struct RedisHolds {
     redis: Redis,
     hold: Batch,
     settle: Batch,
+    /// The same script, apart: callers do not queue behind a sweep.
+    expire: Batch,
+    /// Lines that are done with.
+    done: Arc<Mutex<Vec<String>>>,
 }
 
 /// One hold's keys and policy, as the line of its end carries them.
@@ -49,7 +60,13 @@ struct Place {
 impl RedisHolds {
     pub(super) fn new(redis: &Redis, tasks: &Tasks) -> RedisHolds {
         let batch = |script| Batch::new(redis.clone(), script, tasks.clone());
-        RedisHolds { redis: redis.clone(), hold: batch(&HOLD), settle: batch(&SETTLE) }
+        RedisHolds {
+            redis: redis.clone(),
+            hold: batch(&HOLD),
+            settle: batch(&SETTLE),
+            expire: batch(&SETTLE),
+            done: Arc::default(),
+        }
     }
 
     pub(super) async fn hold(
@@ -69,7 +86,7 @@ impl RedisHolds {
         args.push(Arg::Int(lasts_us + KEPT_US));
         let taken = report(self.hold.call(Call { keys: vec![place.limit, place.hold], args }).await?)?;
         if taken.wait_us > 0 {
-            self.redis.command(redis::cmd("ZREM").arg(&ends).arg(line)).await?;
+            self.drop_later(line);
         }
         Ok(taken)
     }
@@ -82,22 +99,39 @@ impl RedisHolds {
         cost: u64,
     ) -> Result<Settlement, Error> {
         let place = self.place(key, policy, holder);
-        self.change(&place, cost, SETTLES).await
+        let settlement = change(&self.settle, &place, cost, SETTLES).await?;
+        self.drop_later(place.to_line());
+        Ok(settlement)
     }
 
-    /// Ends the holds whose time is over. Any number of processes may do so at once.
+    /// Ends some of the holds whose time is over; returns how many. Any number of processes may do so at once.
     pub(super) async fn sweep(&self) -> Result<usize, Error> {
         let ends = self.ends();
-        let reply = self.redis.run(&ENDED, std::slice::from_ref(&ends), vec![Arg::Int(MOST_SWEPT)]).await?;
-        let Value::Array(lines) = reply else { return Err(Error::UnexpectedReply) };
-        for line in &lines {
-            let Value::BulkString(line) = line else { return Err(Error::UnexpectedReply) };
-            if let Some(place) = std::str::from_utf8(line).ok().and_then(Place::from_line) {
-                self.change(&place, 0, EXPIRES).await?;
-            }
-            self.redis.command(redis::cmd("ZREM").arg(&ends).arg(line.as_slice())).await?;
+        let args = vec![Arg::Int(MOST_SWEPT as u64), Arg::Int(SWEPT_US)];
+        let lines: Vec<String> =
+            redis::from_redis_value(self.redis.run(&ENDED, std::slice::from_ref(&ends), args).await?)
+                .map_err(|_| Error::UnexpectedReply)?;
+        let count = lines.len();
+        let ended = join_all(lines.into_iter().map(async |line| {
+            let is_done = match Place::from_line(&line) {
+                Some(place) => change(&self.expire, &place, 0, EXPIRES).await.is_ok(),
+                None => true,
+            };
+            is_done.then_some(line)
+        }));
+        let mut done: Vec<String> = ended.await.into_iter().flatten().collect();
+        done.append(&mut self.done.lock());
+        for lines in done.chunks(MOST_SWEPT) {
+            self.redis.command(redis::cmd("ZREM").arg(&ends).arg(lines)).await?;
         }
-        Ok(lines.len())
+        Ok(count)
+    }
+
+    fn drop_later(&self, line: String) {
+        let mut done = self.done.lock();
+        if done.len() < MOST_DONE {
+            done.push(line);
+        }
     }
 
     /// Something may have been freed: a refusal that is remembered here is asked for again.
@@ -105,23 +139,6 @@ impl RedisHolds {
         if let Some(shared) = &limiter.shared {
             shared.denied.forget(key);
         }
-    }
-
-    async fn change(&self, place: &Place, cost: u64, what: u64) -> Result<Settlement, Error> {
-        let mut args = vec![Arg::Int(cost)];
-        args.extend(place.policy.map(Arg::Int));
-        args.extend([what, place.capacity, KEPT_US].map(Arg::Int));
-        let keys = vec![place.limit.clone(), place.hold.clone()];
-        let [outcome, cost, remaining, reset_after_us] =
-            numbers(self.settle.call(Call { keys, args }).await?)?.try_into().map_err(|_| Error::UnexpectedReply)?;
-        let outcome = match outcome {
-            0 => Outcome::Unknown,
-            1 => Outcome::Settled,
-            2 => Outcome::Again,
-            3 => Outcome::Late,
-            _ => return Err(Error::UnexpectedReply),
-        };
-        Ok(Settlement { outcome, cost, remaining, reset_after: Duration::from_micros(reset_after_us) })
     }
 
     fn place(&self, key: &Key, policy: &Policy, holder: Holder) -> Place {
@@ -136,6 +153,23 @@ impl RedisHolds {
     fn ends(&self) -> String {
         self.redis.own_name(ENDS)
     }
+}
+
+async fn change(batch: &Batch, place: &Place, cost: u64, what: u64) -> Result<Settlement, Error> {
+    let mut args = vec![Arg::Int(cost)];
+    args.extend(place.policy.map(Arg::Int));
+    args.extend([what, place.capacity, KEPT_US].map(Arg::Int));
+    let keys = vec![place.limit.clone(), place.hold.clone()];
+    let [outcome, cost, remaining, reset_after_us] =
+        numbers(batch.call(Call { keys, args }).await?)?.try_into().map_err(|_| Error::UnexpectedReply)?;
+    let outcome = match outcome {
+        0 => Outcome::Unknown,
+        1 => Outcome::Settled,
+        2 => Outcome::Again,
+        3 => Outcome::Late,
+        _ => return Err(Error::UnexpectedReply),
+    };
+    Ok(Settlement { outcome, cost, remaining, reset_after: Duration::from_micros(reset_after_us) })
 }
 
 impl Place {
@@ -157,10 +191,18 @@ impl Place {
 }
 
 #[cfg(test)]
+use crate::redis::reply::integer;
+
+#[cfg(test)]
 impl RedisHolds {
     /// Its time is over, whatever the clock says.
     pub(super) async fn expire(&self, key: &Key, policy: &Policy, holder: Holder) -> Result<Settlement, Error> {
-        self.change(&self.place(key, policy, holder), 0, EXPIRES).await
+        change(&self.expire, &self.place(key, policy, holder), 0, EXPIRES).await
+    }
+
+    /// Holds whose end is written down.
+    pub(super) async fn lines(&self) -> Result<u64, Error> {
+        integer(&self.redis.command(redis::cmd("ZCARD").arg(self.ends())).await?)
     }
 }
 

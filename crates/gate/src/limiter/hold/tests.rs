@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::super::equivalence::ALL;
+use super::super::policy::Algorithm;
 use super::super::properties::{any_policy, bound};
 use super::super::rules::decide::{Limit, decide};
 use super::*;
@@ -159,6 +160,26 @@ fn holds_in_lua_equal_the_rules() {
         }
         Ok(())
     });
+}
+
+/// A line that stayed until its end made every sweep look at it again.
+#[test]
+fn the_line_of_a_hold_goes_when_it_is_settled_refused_or_over() {
+    let server = testkit::need!(testkit::redis());
+    let rig = Rig::new(&server);
+    rig.clock.set_us(START_US);
+    let (redis, key) = (RedisHolds::new(&rig.redis, &Tasks::default()), Rig::fresh_key());
+    let policy = Policy::new(Algorithm::Gcra, 10, Duration::from_secs(3_600)).unwrap();
+    let take = |cost| {
+        let holder = Holder::random();
+        (holder, rig.ask(redis.hold(&key, &policy, cost, holder, 60_000_000)).wait_us == 0)
+    };
+    let ((settled, _), (_, is_taken), (_, is_refused_taken)) = (take(2), take(8), take(1));
+    assert!(is_taken && !is_refused_taken);
+    rig.ask(redis.settle(&key, &policy, settled, 1));
+    assert_eq!((rig.ask(redis.lines()), rig.ask(redis.sweep()), rig.ask(redis.lines())), (3, 0, 1));
+    rig.clock.set_us(START_US + 60_000_000);
+    assert_eq!((rig.ask(redis.sweep()), rig.ask(redis.lines())), (1, 0));
 }
 
 #[test]

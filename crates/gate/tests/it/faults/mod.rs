@@ -7,6 +7,7 @@ mod breaker;
 mod cluster;
 mod degraded;
 mod gone;
+mod hold;
 mod line;
 mod orders;
 mod sentinel;
