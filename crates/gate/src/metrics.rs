@@ -12,6 +12,8 @@ pub(crate) const REDIS_REPLICAS: &str = "redis_replicas";
 pub(crate) const FALLBACK_DECISIONS: &str = "gate_fallback_decisions_total";
 /// Counter `{map}`: keys thrown out although still in use, because a map was full.
 pub(crate) const MAP_EVICTIONS: &str = "gate_map_evictions_total";
+/// Counter: holds refused because this process keeps as many as it can, in all or of one owner.
+pub(crate) const HOLDS_REFUSED: &str = "gate_holds_refused_total";
 /// Counter `{to}`: circuits that changed their state.
 pub(crate) const CIRCUIT_CHANGES: &str = "gate_circuit_changes_total";
 /// Gauge: 1 while Redis is set to throw keys away when it is full.

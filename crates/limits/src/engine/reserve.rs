@@ -39,7 +39,7 @@ impl Engine {
     /// Like [`Engine::check`]; what was taken comes back after `lasts` unless it is settled.
     pub async fn reserve(&self, tenant: &str, ask: Ask<'_>, lasts: Duration) -> Result<Reserved, Error> {
         let (found, cost) = self.priced(tenant, ask)?;
-        let (decision, token) = self.inner.holds.hold(&found.key, &found.policy, cost, lasts).await?;
+        let (decision, token) = self.inner.holds.hold(tenant, &found.key, &found.policy, cost, lasts).await?;
         let answer = self.answer(tenant, ask.key, found, decision);
         let key = || URL_SAFE_NO_PAD.encode(ask.key);
         let id = match token {

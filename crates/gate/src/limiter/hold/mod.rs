@@ -116,6 +116,10 @@ enum Phase {
 }
 
 impl Hold {
+    fn open(cost: u64, taken_us: u64) -> Hold {
+        Hold { phase: Phase::Open, cost, taken_us }
+    }
+
     fn taken(&self) -> Taken {
         Taken { cost: self.cost, at_us: self.taken_us }
     }
@@ -157,9 +161,11 @@ impl Holds {
         holds
     }
 
-    /// Like [`Limiter::check`]; if it is allowed, what was taken comes back after `lasts`, unless it is settled before.
+    /// Like [`Limiter::check`]; if it is allowed, what was taken comes back after `lasts`, unless it is settled before. In
+    /// memory one owner can have a quarter of all holds.
     pub async fn hold(
         &self,
+        owner: &str,
         key: &Key,
         policy: &Policy,
         cost: NonZeroU64,
@@ -188,7 +194,7 @@ impl Holds {
                 return Ok((Decision::from_report(&report, policy, false), is_taken.then_some(token)));
             }
         }
-        self.local.check_room()?;
+        self.local.check_room(owner)?;
         let now_us = self.limiter.clock.now_us();
         let decision = match &self.shared {
             Some(_) => {
@@ -204,7 +210,7 @@ impl Holds {
             // A rule that is open without Redis counts nothing, so nothing comes back.
             let is_counted = self.shared.is_none() || policy.without_redis == Mode::Local;
             let (policy, charged) = (self.limiter.share(policy), if is_counted { cost.get() } else { 0 });
-            self.local.insert(token.holder, key, &policy, charged, now_us, lasts_us);
+            self.local.insert(token.holder, owner, key, &policy, Hold::open(charged, now_us), lasts_us);
             Token { is_shared: false, ..token }
         });
         Ok((decision, held))

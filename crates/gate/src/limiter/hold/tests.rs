@@ -39,7 +39,7 @@ proptest! {
                 Event::Take(cost) => {
                     let cost = if is_full { policy.capacity() } else { cost.min(policy.capacity()) };
                     if state.decide(&policy, cost, Wait::AtMost(0), now_us).wait_us == 0 {
-                        holds.push((Hold { phase: Phase::Open, cost, taken_us: now_us }, cost));
+                        holds.push((Hold::open(cost, now_us), cost));
                     }
                 }
                 Event::Settle(..) | Event::Expire(_) if holds.is_empty() => (),
@@ -128,7 +128,7 @@ fn holds_in_lua_equal_the_rules() {
                     }
                     if rules.wait_us == 0 {
                         state = kept(after, &policy, now_us);
-                        holds.push((holder, Hold { phase: Phase::Open, cost, taken_us: now_us }));
+                        holds.push((holder, Hold::open(cost, now_us)));
                     }
                 }
                 Event::Settle(..) | Event::Expire(_) if holds.is_empty() => (),

@@ -37,7 +37,7 @@ impl Case {
 
     async fn hold(&self, cost: u64) -> Option<Token> {
         let cost = NonZeroU64::new(cost).expect("costs are at least 1");
-        self.holds.hold(&self.key, &self.policy, cost, MINUTE).await.expect("there is room").1
+        self.holds.hold("owner", &self.key, &self.policy, cost, MINUTE).await.expect("there is room").1
     }
 
     async fn left(&self) -> u64 {

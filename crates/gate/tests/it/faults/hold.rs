@@ -31,7 +31,7 @@ async fn many_holds_that_end_together_are_given_back_at_once_and_cost_redis_no_t
     let policy =
         Policy::new(Algorithm::FixedWindow, 10_000, Duration::from_secs(3_600)).expect("a plain limit is valid");
     let (key, lasts) = (key("many"), Duration::from_secs(60));
-    let held = join_all((0..HELD).map(|_| holds.hold(&key, &policy, NonZeroU64::MIN, lasts))).await;
+    let held = join_all((0..HELD).map(|_| holds.hold("owner", &key, &policy, NonZeroU64::MIN, lasts))).await;
     assert!(held.into_iter().all(|held| held.is_ok_and(|(decision, token)| !decision.degraded && token.is_some())));
     proxy.set(Faults { latency: Duration::from_millis(5), ..Faults::default() });
     clock.advance(lasts);
