@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::policy::Policy;
 use super::rules::decide::{Report, Wait};
-use super::{Ask, Limits};
+use super::{Ask, Limits, hold};
 use crate::backend::MOST_LOCAL_KEYS;
 use crate::redis::{Arg, Batch, Call, Redis, Script};
 use crate::tasks::Tasks;
@@ -49,6 +49,7 @@ static CHECK: Script = limiter_script!("/src/limiter/check.lua");
 static CHECK_EVERY: Script = limiter_script!("/src/limiter/check_every.lua");
 static PEEK: Script = limiter_script!("/src/limiter/peek.lua");
 static RESERVE: Script = limiter_script!("/src/limiter/reserve.lua");
+static RESET: Script = Script::new(concat!(include_str!("../redis/now.lua"), include_str!("reset.lua")));
 static REFUND: Script = limiter_script!("/src/limiter/refund.lua");
 
 #[derive(Clone)]
@@ -118,7 +119,8 @@ impl RedisLimiter {
     }
 
     pub(super) async fn reset(&self, key: &Key, policy: &Policy) -> Result<(), Error> {
-        self.redis.command(redis::cmd("DEL").arg(self.name(key, policy))).await.map(|_| ())
+        let keys = [self.name(key, policy), self.redis.name(hold::KIND, key)];
+        self.redis.run(&RESET, &keys, vec![Arg::Int(hold::LONGEST_KNOWN_US)]).await.map(drop)
     }
 
     /// On a cluster one script reaches one slot only.

@@ -131,7 +131,7 @@ impl Engine {
     /// Forgets everything counted about a key; answers whether the whole fleet did.
     pub async fn reset(&self, tenant: &str, key: &str) -> Result<bool, Error> {
         let found = self.find(tenant, key)?;
-        Ok(self.inner.limiter.reset(&found.key, &found.policy).await)
+        Ok(self.inner.holds.reset(&found.key, &found.policy).await)
     }
 
     /// The rule of a key and what this call costs, if it can ever pass.

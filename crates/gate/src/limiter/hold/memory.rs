@@ -115,6 +115,14 @@ impl MemoryHolds {
         }
     }
 
+    /// The count of a key is forgotten, and with it what is held of it.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut table = self.table.lock();
+        for entry in table.entries.values_mut().filter(|entry| entry.key == *key) {
+            entry.hold.is_forgotten = true;
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.lock().ends.len()
     }

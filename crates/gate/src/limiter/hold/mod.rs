@@ -29,8 +29,11 @@ use crate::clock::micros;
 use crate::fallback::Mode;
 use crate::{Error, Holder, Key};
 
+/// The kind in the key of a hold in Redis, and of what says when the holds of a key were forgotten.
+pub(super) const KIND: &str = "hold";
 /// How long it is known that a hold was settled or has ended.
 const KEPT_US: u64 = 600_000_000;
+pub(super) const LONGEST_KNOWN_US: u64 = LONGEST.as_secs() * 1_000_000 + KEPT_US;
 /// Ended holds are looked for so often.
 const SWEEP: Duration = Duration::from_millis(250);
 /// Nobody waits for a sweep.
@@ -106,6 +109,8 @@ struct Hold {
     phase: Phase,
     cost: u64,
     taken_us: u64,
+    /// Its key was reset since: what is not counted cannot be given back.
+    is_forgotten: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,11 +122,13 @@ enum Phase {
 
 impl Hold {
     fn open(cost: u64, taken_us: u64) -> Hold {
-        Hold { phase: Phase::Open, cost, taken_us }
+        Hold { phase: Phase::Open, cost, taken_us, is_forgotten: false }
     }
 
-    fn taken(&self) -> Taken {
-        Taken { cost: self.cost, at_us: self.taken_us }
+    fn give_back(&self, state: &mut State, policy: &Policy, cost: u64, now_us: u64) {
+        if !self.is_forgotten {
+            state.refund(policy, cost, Taken { cost: self.cost, at_us: self.taken_us }, now_us);
+        }
     }
 
     /// Its price is known: corrects the count.
@@ -132,7 +139,7 @@ impl Hold {
             Phase::Expired => (0, Outcome::Late),
         };
         if cost < charged {
-            state.refund(policy, charged - cost, self.taken(), now_us);
+            self.give_back(state, policy, charged - cost, now_us);
         }
         if cost > charged {
             let more = (cost - charged).min(policy.capacity());
@@ -146,7 +153,7 @@ impl Hold {
     /// Its time is over: gives everything back.
     fn expire(&mut self, state: &mut State, policy: &Policy, now_us: u64) {
         if self.phase == Phase::Open {
-            state.refund(policy, self.cost, self.taken(), now_us);
+            self.give_back(state, policy, self.cost, now_us);
             (self.phase, self.cost) = (Phase::Expired, 0);
         }
     }
@@ -230,6 +237,12 @@ impl Holds {
             }
             None => Settlement::without_hold(Outcome::Unavailable),
         }
+    }
+
+    /// Like [`Limiter::reset`]: also what is held of the key is forgotten, and never given back.
+    pub async fn reset(&self, key: &Key, policy: &Policy) -> bool {
+        self.local.forget(key);
+        self.limiter.reset(key, policy).await
     }
 
     /// Holds of this process that are not over yet.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::super::policy::Policy;
 use super::super::redis::{limiter_script, numbers, push_args, report};
 use super::super::rules::decide::Report;
-use super::{KEPT_US, Outcome, Settlement};
+use super::{KEPT_US, KIND, Outcome, Settlement};
 use crate::limiter::Limiter;
 use crate::redis::{Arg, Batch, Call, Redis, Script};
 use crate::tasks::Tasks;
@@ -24,8 +24,7 @@ static SETTLE: Script = limiter_script!("/src/limiter/hold/settle.lua");
 static NOTE: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("note.lua")));
 static ENDED: Script = Script::new(concat!(include_str!("../../redis/now.lua"), include_str!("ended.lua")));
 
-/// The kind in a hold's key, and in the key of all their ends.
-const KIND: &str = "hold";
+/// The kind in the key of all their ends.
 const ENDS: &str = "holds";
 /// Ended holds that one sweep takes, and lines that one command drops.
 pub(super) const MOST_SWEPT: usize = 500;
@@ -159,7 +158,7 @@ async fn change(batch: &Batch, place: &Place, cost: u64, what: u64) -> Result<Se
     let mut args = vec![Arg::Int(cost)];
     args.extend(place.policy.map(Arg::Int));
     args.extend([what, place.capacity, KEPT_US].map(Arg::Int));
-    let keys = vec![place.limit.clone(), place.hold.clone()];
+    let keys = vec![place.limit.clone(), place.hold.clone(), place.mark().to_owned()];
     let [outcome, cost, remaining, reset_after_us] =
         numbers(batch.call(Call { keys, args }).await?)?.try_into().map_err(|_| Error::UnexpectedReply)?;
     let outcome = match outcome {
@@ -173,6 +172,11 @@ async fn change(batch: &Batch, place: &Place, cost: u64, what: u64) -> Result<Se
 }
 
 impl Place {
+    /// The key that says when the holds of the limit were forgotten: a hold's without the holder.
+    fn mark(&self) -> &str {
+        self.hold.rsplit_once(':').map_or(&self.hold, |(mark, _)| mark)
+    }
+
     /// Numbers first: the names may hold anything.
     fn to_line(&self) -> String {
         let [algorithm, a, b, c] = self.policy;

@@ -1,5 +1,5 @@
 -- The price of a hold is known (1), or its time is over (2).  Rules: hold/mod.rs `Hold::settle`, `Hold::expire`.
--- KEYS     the limit's key; the hold's key, see hold.lua
+-- KEYS     the limit's key; the hold's key, see hold.lua; the mark of all holds of the limit, see reset.lua
 -- ARGV     see decide.lua, the cost being the price; then 1 or 2, the policy's capacity, how long to know it, in microseconds
 -- Reply    {0} unknown | {1 settled, 2 again, 3 late; the price; remaining, reset_after_us}
 local function operation(k, a)
@@ -17,7 +17,9 @@ local function operation(k, a)
 
   local cost, charged = limit.cost, 0
   if phase == 'open' then charged = held end
-  if cost < charged then
+  local reset = redis.call('GET', KEYS[k + 2])
+  local is_forgotten = reset and taken <= tonumber(reset)
+  if cost < charged and not is_forgotten then
     limit.rules.refund(limit.state, limit.policy, charged - cost, charged, taken)
     dirty[limit.key] = limit
   end

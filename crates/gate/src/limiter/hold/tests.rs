@@ -7,6 +7,7 @@ use proptest::test_runner::TestCaseError;
 use super::super::equivalence::ALL;
 use super::super::policy::Algorithm;
 use super::super::properties::{any_policy, bound};
+use super::super::redis::RedisLimiter;
 use super::super::rules::decide::{Limit, decide};
 use super::*;
 use crate::rig::Rig;
@@ -19,6 +20,7 @@ enum Event {
     Take(u64),
     Settle(usize, u64),
     Expire(usize),
+    Reset,
 }
 
 proptest! {
@@ -42,6 +44,8 @@ proptest! {
                         holds.push((Hold::open(cost, now_us), cost));
                     }
                 }
+                // Whoever resets lets everything through once more.
+                Event::Reset => (),
                 Event::Settle(..) | Event::Expire(_) if holds.is_empty() => (),
                 Event::Settle(pick, cost) => {
                     let count = holds.len();
@@ -77,6 +81,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (1..8_u64).prop_map(Event::Take),
         3 => (0..60_usize, 0..14_u64).prop_map(|(hold, cost)| Event::Settle(hold, cost)),
         1 => (0..60_usize).prop_map(Event::Expire),
+        1 => Just(Event::Reset),
     ]
 }
 
@@ -106,9 +111,11 @@ fn holds_in_lua_equal_the_rules() {
     let server = testkit::need!(testkit::redis());
     let rig = Rig::new(&server);
     let redis = RedisHolds::new(&rig.redis, &Tasks::default());
+    let limiter = RedisLimiter::new(&rig.redis, &Tasks::default());
     Rig::histories(400, &(policy(), vec((step(), event()), 40)), |(policy, events)| {
         let (mut state, mut now_us, key) = (State::default(), START_US, Rig::fresh_key());
         let mut holds: Vec<(Holder, Hold)> = Vec::new();
+        let mut reset_us = 0;
         for (index, (step, event)) in events.into_iter().enumerate() {
             now_us += step;
             rig.clock.set_us(now_us);
@@ -128,8 +135,14 @@ fn holds_in_lua_equal_the_rules() {
                     }
                     if rules.wait_us == 0 {
                         state = kept(after, &policy, now_us);
-                        holds.push((holder, Hold::open(cost, now_us)));
+                        let is_forgotten = reset_us == now_us;
+                        holds.push((holder, Hold { is_forgotten, ..Hold::open(cost, now_us) }));
                     }
+                }
+                Event::Reset => {
+                    (state, reset_us) = (State::default(), now_us);
+                    holds.iter_mut().for_each(|(_, hold)| hold.is_forgotten = true);
+                    rig.ask(limiter.reset(&key, &policy));
                 }
                 Event::Settle(..) | Event::Expire(_) if holds.is_empty() => (),
                 Event::Settle(pick, cost) => {

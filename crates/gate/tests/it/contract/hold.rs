@@ -136,6 +136,25 @@ async fn bursts_cannot_be_saved_up_in_holds() {
     .await;
 }
 
+/// What was forgotten was given back: ten, a reset, ten more, a cancel, and another ten passed.
+#[tokio::test]
+async fn a_reset_forgets_what_is_held_too() {
+    each_backend(async |backend, clock| {
+        for algorithm in ALL {
+            let case = Case::new(&backend, algorithm, "reset");
+            let token = case.hold(10).await.expect("ten are free");
+            clock.advance(Duration::from_micros(1));
+            assert!(case.holds.reset(&case.key, &case.policy).await);
+            clock.advance(Duration::from_micros(1));
+            let after = case.hold(10).await.expect("all is free again");
+            let cancelled = case.holds.settle(&case.key, &case.policy, &token, 0).await;
+            assert_eq!((cancelled.outcome, cancelled.remaining), (Outcome::Settled, 0), "{algorithm:?}");
+            assert_eq!(case.holds.settle(&case.key, &case.policy, &after, 4).await.remaining, 6, "{algorithm:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn strangers_and_other_keys_settle_nothing() {
     each_backend(async |backend, _| {
