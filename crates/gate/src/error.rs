@@ -44,7 +44,8 @@ impl Error {
         matches!(self, Error::Deadline(_) | Error::NotConnected | Error::Overloaded | Error::Redis(_))
     }
 
-    /// Did Redis answer, though not with what was asked for? Then it is there, and a script or a key of ours is at fault.
+    /// Did Redis answer, though not with what was asked for? Then it is there, and a script or a key of ours is at
+    /// fault.
     pub(crate) fn is_an_answer(&self) -> bool {
         match self {
             Error::UnexpectedReply => true,

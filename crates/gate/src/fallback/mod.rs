@@ -1,8 +1,8 @@
 //! Without Redis: the only place that knows deadlines, when to stop asking, and what says "degraded".
 //!
-//! Every operation that a caller waits for goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be asked, failed or
-//! was too late; the caller then decides from its local state. After a failure the effect in Redis is unknown, so
-//! nothing is ever sent twice. A script that fails on what it was given is no failure of Redis.
+//! Every operation that a caller waits for goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be
+//! asked, failed or was too late; the caller then decides from its local state. After a failure the effect in Redis is
+//! unknown, so nothing is ever sent twice. A script that fails on what it was given is no failure of Redis.
 //!
 //! # Without Redis
 //! Each process decides with its share, limit ÷ live replicas. Replicas are counted by heartbeats; the last known number
@@ -140,8 +140,8 @@ impl Fallback {
         None
     }
 
-    /// Asks Redis on nobody's behalf, unless this process decides alone. Work in the background may take its time, and says
-    /// nothing about how soon callers are answered.
+    /// Asks Redis on nobody's behalf, unless this process decides alone. Work in the background may take its time, and
+    /// says nothing about how soon callers are answered.
     pub(crate) async fn aside<T>(
         &self,
         operation: &'static str,

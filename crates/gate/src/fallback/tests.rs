@@ -10,7 +10,8 @@ use crate::redis::{Script, reply};
 static NUMBER: Script = Script::new("return redis.call('GET', KEYS[1]) + 0");
 static LONG: Script = Script::new("return 2^63");
 
-/// One body of a settlement made a script answer below zero; five of them, and a replica decided alone for every tenant.
+/// One body of a settlement made a script answer below zero; five of them, and a replica decided alone for every
+/// tenant.
 #[tokio::test]
 async fn what_a_script_makes_of_one_callers_numbers_does_not_cost_redis_its_trust() {
     let server = testkit::need!(testkit::redis());

@@ -150,8 +150,8 @@ impl Limiter {
         Ok(self.reserve_checked(&self.together(asks)?, longest_wait).await)
     }
 
-    /// Gives back what was counted at most `ago` ago and not used; what remains is the answer's `remaining`. What came back
-    /// by itself meanwhile, or in a window that is over, is not given a second time.
+    /// Gives back what was counted at most `ago` ago and not used; what remains is the answer's `remaining`. What came
+    /// back by itself meanwhile, or in a window that is over, is not given a second time.
     pub async fn refund(&self, key: &Key, policy: &Policy, cost: NonZeroU64, ago: Duration) -> Decision {
         let (cost, ago_us, now_us) = (cost.get(), micros(ago.min(LONGEST_WAIT)), self.clock.now_us());
         let taken = Taken { cost, at_us: now_us.saturating_sub(ago_us) };

@@ -190,7 +190,8 @@ mod tests {
         taken
     }
 
-    /// Settled ones were kept for ten minutes and counted as if they were open: 1,667 a second and everybody was refused.
+    /// Settled ones were kept for ten minutes and counted as if they were open: 1,667 a second and everybody was
+    /// refused.
     #[test]
     fn what_is_settled_makes_room_for_others_the_oldest_first() {
         let (holds, limiter, key) = (few(), MemoryLimiter::new(10), Key::new("k").unwrap());

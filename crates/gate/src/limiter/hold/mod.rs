@@ -1,9 +1,9 @@
 //! Holds: take a cost now, say later what it really was. For callers who learn the price after the work, as with tokens.
 //!
-//! A hold is a lease. If nobody settles it, it ends by itself and its cost is given back, whichever process dies: who takes
-//! one writes down first when it ends, and every process looks for ended ones. Settling twice changes nothing. What costs
-//! more than was held is charged at the next free slot, so later callers wait for it. Nothing is given back that came back
-//! by itself: a bucket has refilled since, and a window that is over gives nothing to the next one.
+//! A hold is a lease. If nobody settles it, it ends by itself and its cost is given back, whichever process dies: who
+//! takes one writes down first when it ends, and every process looks for ended ones. Settling twice changes nothing.
+//! What costs more than was held is charged at the next free slot, so later callers wait for it. Nothing is given back
+//! that came back by itself: a bucket has refilled since, and a window that is over gives nothing to the next one.
 //!
 //! # Without Redis
 //! The process that took a hold keeps it and ends it; only it can settle it.
@@ -168,8 +168,8 @@ impl Holds {
         holds
     }
 
-    /// Like [`Limiter::check`]; if it is allowed, what was taken comes back after `lasts`, unless it is settled before. In
-    /// memory one owner can have a quarter of all holds.
+    /// Like [`Limiter::check`]; if it is allowed, what was taken comes back after `lasts`, unless it is settled before.
+    /// In memory one owner can have a quarter of all holds.
     pub async fn hold(
         &self,
         owner: &str,

@@ -1,8 +1,8 @@
 //! Holds in Redis: a key per hold beside the limit's, and one sorted set of when each ends.
 //!
 //! The end is written down before anything is taken. A process that dies in between leaves a line without a hold, which
-//! the next sweep drops; it never leaves a hold without a line. Lines that are done with are dropped together by the next
-//! sweep, and one that stays all the same is found done with at its end.
+//! the next sweep drops; it never leaves a hold without a line. Lines that are done with are dropped together by the
+//! next sweep, and one that stays all the same is found done with at its end.
 
 use std::sync::Arc;
 use std::time::Duration;

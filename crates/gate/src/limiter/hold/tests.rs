@@ -26,8 +26,8 @@ enum Event {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Ten holds of a burst each, taken one after the other, and cancelled together gave ten bursts at once. A price above
-    /// what was held is a debt: it lets nothing through, so it is not counted here.
+    /// Ten holds of a burst each, taken one after the other, and cancelled together gave ten bursts at once. A price
+    /// above what was held is a debt: it lets nothing through, so it is not counted here.
     #[test]
     fn what_is_used_stays_within_the_bound_whatever_is_held_settled_and_given_back(
         policy in any_policy(),

@@ -69,8 +69,8 @@ trait Rules {
     /// How long until this state equals an unused one.
     fn reset_after(&mut self, policy: &Policy, now_us: u64) -> u64;
 
-    /// Gives `cost` of what was taken back, but nothing that came back by itself meanwhile: the state is at most what it
-    /// would be, had the rest alone been taken.
+    /// Gives `cost` of what was taken back, but nothing that came back by itself meanwhile: the state is at most what
+    /// it would be, had the rest alone been taken.
     fn refund(&mut self, policy: &Policy, cost: u64, taken: Taken, now_us: u64);
 
     /// One limit alone: charges it if the wait is not too long. The same as `decide` for one limit, in one piece.

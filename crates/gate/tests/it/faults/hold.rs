@@ -16,8 +16,8 @@ use crate::backends::{START_US, key};
 
 const HELD: u64 = 1_200;
 
-/// Ended holds were given back one after the other within a caller's deadline: with 1 ms to Redis it passed each time, nothing
-/// was given back, and Redis lost its trust.
+/// Ended holds were given back one after the other within a caller's deadline: with 1 ms to Redis it passed each time,
+/// nothing was given back, and Redis lost its trust.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_that_end_together_are_given_back_at_once_and_cost_redis_no_trust() {
     let server = testkit::need!(Server::start());
