@@ -191,14 +191,10 @@ mod tests {
             assert_eq!(left, ["master.key"]);
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     fn doors(admin_key: &str) -> Result<Doors, Invalid> {
-        let file = File { admin_key: Secret::new(admin_key), master_key: Secret::default() };
+        let audit_retention = Span(TEN_YEARS);
+        let file = File { admin_key: Secret::new(admin_key), master_key: Secret::default(), audit_retention };
         Config::new(&file, &[], Path::new("data")).map(|config| config.doors)
     }
 

@@ -112,9 +112,9 @@ impl Store {
         }
         let query = || if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };
         let mut events: Vec<Event> = Vec::new();
-        let mut bytes = 0;
-        while bytes < MOST_BYTES && events.len() < limit as usize {
-            let most = AT_A_TIME.min(limit - events.len() as u32);
+        let (mut bytes, mut left) = (0, limit);
+        while bytes < MOST_BYTES && left > 0 {
+            let most = AT_A_TIME.min(left);
             let step = query().with([
                 tenant.into(),
                 filter.event_type.as_deref().into(),
@@ -131,9 +131,7 @@ impl Store {
                 last.clone_from(&event.uid);
                 events.push(event);
             }
-            if rows.len() < most as usize {
-                break;
-            }
+            left = if rows.len() < most as usize { 0 } else { left - most };
         }
         for event in &mut events {
             let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
