@@ -177,6 +177,11 @@ impl Error {
         matches!(code, Some(CannotOpen | DiskFull | ReadOnly | SystemIoFailure))
     }
 
+    /// Is there no partition for the row? Then it fits as soon as one is made.
+    pub fn is_missing_partition(&self) -> bool {
+        matches!(self, Error::Postgres(error) if error.as_db_error().is_some_and(is_without_partition))
+    }
+
     /// Was a text given that no row can hold? PostgreSQL takes no NUL; SQLite does, and finds nothing.
     fn is_unstorable_text(&self) -> bool {
         matches!(self, Error::Postgres(error) if error.code() == Some(&SqlState::CHARACTER_NOT_IN_REPERTOIRE))
@@ -213,18 +218,22 @@ fn is_passing_in_sqlite(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
 }
 
-/// Connection exceptions, resource shortage, shutdown, the conflicts that a repeat resolves, and a day whose partition
-/// is not made yet.
+/// All but what the row itself is at fault for: it comes twice or not at all, is no such value, breaks a constraint, or is too
+/// large. Whatever else it is - a failover, a lock, a deadline, a right that is missing - ends without a change to the row.
 fn is_passing_in_postgres(error: &DbError) -> bool {
-    let code = error.code().code();
-    ["08", "53", "57P", "40"].iter().any(|class| code.starts_with(class))
-        || error.routine() == Some("ExecFindPartition")
+    let is_of_the_row = ["21", "22", "23", "54"].iter().any(|class| error.code().code().starts_with(class));
+    !is_of_the_row || is_without_partition(error)
+}
+
+/// PostgreSQL has no code of its own for it, but a check that was broken has a name.
+fn is_without_partition(error: &DbError) -> bool {
+    error.code() == &SqlState::CHECK_VIOLATION && error.constraint().is_none()
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         if error.is_transient() {
-            tracing::warn!(error = %crate::problem::Chain(&error), "The database did not answer.");
+            tracing::warn!(error = %crate::problem::Chain(&error), "The database could not do it; the caller may try again.");
             return Problem::unavailable(
                 "database_unavailable",
                 "the database does not answer right now; try again",

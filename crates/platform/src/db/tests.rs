@@ -387,3 +387,57 @@ async fn a_postgres_that_stalls_is_given_up_before_the_question_of_health_is() {
     server.resume();
     database.ping().await.unwrap();
 }
+
+/// What PostgreSQL says to a statement on a connection with these settings.
+async fn refusal(postgres: &Postgres, settings: &str, statement: &str) -> Error {
+    let client = postgres.client().await.unwrap();
+    client.batch_execute(settings).await.unwrap();
+    let refused = client.batch_execute(statement).await.unwrap_err();
+    drop(deadpool_postgres::Object::take(client));
+    refused.into()
+}
+
+/// Each of these was taken for a fault of the row once, and accepted events were put aside for good because of it.
+#[tokio::test]
+async fn what_ends_without_a_change_to_the_row_is_passing_and_a_row_that_never_fits_is_not() {
+    let server = need!(testkit::postgres());
+    let config = Config::new(&file(&server.url()), std::path::Path::new("data")).unwrap();
+    let Database::Postgres(postgres) = migrated(&config).await else { unreachable!() };
+    let mut holder = postgres.client().await.unwrap();
+    holder.batch_execute("CREATE TABLE days (id text, n int CHECK (n > 0)) PARTITION BY RANGE (id)").await.unwrap();
+    holder.batch_execute("CREATE TABLE days_a PARTITION OF days FOR VALUES FROM ('a') TO ('b')").await.unwrap();
+    holder.batch_execute("INSERT INTO things (id) VALUES ('known')").await.unwrap();
+    let insert = "INSERT INTO things (id) VALUES ('new')";
+
+    let lock = holder.transaction().await.unwrap();
+    lock.batch_execute("LOCK TABLE things").await.unwrap();
+    let passing = [
+        ("57014", "SET statement_timeout = '50ms'", insert),
+        ("55P03", "SET lock_timeout = '50ms'", insert),
+        ("25006", "SET default_transaction_read_only = on", insert),
+        ("23514", "", "INSERT INTO days VALUES ('z', 1)"),
+        ("42P01", "", "INSERT INTO nowhere VALUES (1)"),
+    ];
+    for (code, settings, statement) in passing {
+        let error = refusal(&postgres, settings, statement).await;
+        assert!(matches!(&error, Error::Postgres(error) if error.code().unwrap().code() == code), "{error:?}");
+        assert!(error.is_transient(), "{error:?}");
+        assert_eq!(error.is_missing_partition(), code == "23514", "{error:?}");
+        let problem = Problem::from(error);
+        assert_eq!((problem.status().as_u16(), problem.retry_after()), (503, Some(1)));
+    }
+    lock.rollback().await.unwrap();
+
+    let permanent = [
+        ("23505", "INSERT INTO things (id) VALUES ('known')"),
+        ("23502", "INSERT INTO things (id) VALUES (NULL)"),
+        ("23514", "INSERT INTO days VALUES ('a', 0)"),
+        ("22003", "INSERT INTO things (id, count) VALUES ('new', 1e19)"),
+        ("54000", "INSERT INTO things (id) SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n"),
+    ];
+    for (code, statement) in permanent {
+        let error = refusal(&postgres, "", statement).await;
+        assert!(matches!(&error, Error::Postgres(error) if error.code().unwrap().code() == code), "{error:?}");
+        assert!(!error.is_transient() && !error.is_missing_partition(), "{error:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! What a batch does with a record that makes us panic. On PostgreSQL, whose client panics at a time it cannot express.
 
+use std::path::Path;
+
 use platform::{
     db::{Config, Database, File},
     secret::Secret,
@@ -12,10 +14,13 @@ use time::macros::datetime;
 use super::*;
 use crate::announce::Announcer;
 
-async fn taking(url: &str, tasks: &Tasks) -> Taking {
-    let folder = tempfile::tempdir().unwrap();
+async fn connect(url: &str) -> Database {
     let file = File { url: Secret::new(url), pool_size: 4, ca_file: String::new() };
-    let database = Database::connect(&Config::new(&file, folder.path()).unwrap()).await.unwrap();
+    Database::connect(&Config::new(&file, Path::new("data")).unwrap()).await.unwrap()
+}
+
+async fn taking(url: &str, tasks: &Tasks) -> Taking {
+    let database = connect(url).await;
     database.migrate(&[tenancy::MIGRATIONS, crate::store::MIGRATIONS]).await.unwrap();
     let (store, tenants) = (Store::new(database.clone()), tenancy::Store::new(database));
     store.prepare_days().await.unwrap();
@@ -59,4 +64,35 @@ async fn a_record_that_makes_us_panic_is_kept_and_takes_no_other_along() {
     let kept = taking.store.rejected(None, None, None, 10).await.unwrap();
     let kept: Vec<(i64, &str)> = kept.iter().map(|record| (record.offset, record.reason.as_str())).collect();
     assert_eq!(kept, [(3, "unstorable")]);
+}
+
+/// Both were taken for a fault of the record once, and an event that had been accepted was put aside for good.
+#[tokio::test]
+async fn records_wait_until_the_database_lets_them_in() {
+    let server = need!(testkit::postgres());
+    let (tasks, give_up) = (Tasks::new(), CancellationToken::new());
+    let taking = taking(&server.url(), &tasks).await;
+    let database = server.database();
+    let anew = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let set = |setting: &str| {
+        drop(server.sql(&format!("BEGIN READ WRITE; ALTER DATABASE {database} {setting}; COMMIT")));
+        drop(server.sql(anew));
+    };
+    for (offset, setting) in [(0, "SET statement_timeout = '50ms'"), (1, "SET default_transaction_read_only = on")] {
+        let mut tenants = Tenants::new(taking.tenants.clone());
+        assert!(tenants.learn(&[record(offset)], &give_up).await);
+        let routed = taking.route(vec![record(offset)], &tenants);
+        set(setting);
+        let Database::Postgres(other) = connect(&server.url()).await else { unreachable!() };
+        let holder = other.client().await.unwrap();
+        holder.batch_execute("BEGIN READ WRITE; LOCK TABLE events IN SHARE MODE").await.unwrap();
+        let writing = taking.write(routed, &give_up);
+        tokio::pin!(writing);
+        let early = tokio::time::timeout(Duration::from_secs(1), &mut writing).await;
+        assert!(early.is_err(), "{setting}: it was done with, and not written");
+        set("RESET ALL");
+        assert!(writing.await);
+        assert!(taking.store.event("default", &format!("e{offset}")).await.unwrap().is_some(), "{setting}");
+    }
+    assert!(taking.store.rejected(None, None, None, 10).await.unwrap().is_empty());
 }
