@@ -25,6 +25,7 @@ use bytes::Bytes;
 use platform::{
     db::{Database, Error, Migrations, postgres::Postgres},
     id,
+    problem::Chain,
 };
 use time::OffsetDateTime;
 
@@ -211,7 +212,9 @@ impl Store {
         let events = events.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
-            Database::Postgres(database) => database.in_time(postgres::take_in(database, &events, lease)).await,
+            Database::Postgres(database) => {
+                self.into_days(database, || postgres::take_in(database, &events, lease)).await
+            }
         }
     }
 
@@ -244,7 +247,23 @@ impl Store {
         let records = records.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::record(database, records).await,
-            Database::Postgres(database) => database.in_time(postgres::record(database, &records)).await,
+            Database::Postgres(database) => self.into_days(database, || postgres::record(database, &records)).await,
+        }
+    }
+
+    /// Writes into the partitions of a day. Where one is missing, nobody made it in time: then it is made, and `write` runs
+    /// once more.
+    async fn into_days<T, F>(&self, database: &Postgres, write: impl Fn() -> F + Send + Sync) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        match database.in_time(write()).await {
+            Err(error) if error.is_missing_partition() => {
+                tracing::warn!(error = %Chain(&error), "A day's partition is missing; making it.");
+                database.in_time(upkeep::make_days(database)).await?;
+                database.in_time(write()).await
+            }
+            outcome => outcome,
         }
     }
 }

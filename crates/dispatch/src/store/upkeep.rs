@@ -4,11 +4,15 @@
 //! which something waits for its time, that stays.
 //! In SQLite old rows are deleted a few thousand at a time, so that a write never waits long.
 
-use std::{collections::HashSet, time::Duration};
+#[cfg(test)]
+mod tests;
 
-use deadpool_postgres::Object;
+use std::time::Duration;
+
+use deadpool_postgres::{GenericClient, Object};
 use platform::{
     db::{Database, Error, postgres::Postgres, sqlite::Sqlite},
+    problem::Chain,
     query,
 };
 use time::{Date, OffsetDateTime, Time};
@@ -31,17 +35,23 @@ const LONGEST: Duration = Duration::from_secs(600);
 const LOCK: i64 = 0x6469_7370_6174_6368;
 
 impl Store {
-    /// Makes the partitions of the coming days. Intake needs them, so this runs before it.
+    /// Makes the partitions of the coming days. Intake needs today's, so this runs before it, and fails for want of that
+    /// alone; without the right to make any it says so.
     pub async fn prepare_days(&self) -> Result<(), crate::error::Error> {
         let Database::Postgres(postgres) = &self.database else { return Ok(()) };
         let mut client = postgres.client().await?;
         let today = database_date(&client).await?;
         let missing = missing_days(&client, today).await?;
-        let Some(&first) = missing.first() else { return Ok(()) };
-        make_partitions(&mut client, &missing).await.map_err(|error| match error.is_forbidden() {
-            true => crate::error::Error::NoDay { first, has_today: !missing.contains(&today), source: error },
-            false => error.into(),
-        })
+        let Some(first) = missing.iter().map(|day| day.date).min() else { return Ok(()) };
+        let has_today = missing.iter().all(|day| day.date != today);
+        match make_partitions(&mut client, today).await {
+            Err(source) if source.is_forbidden() => Err(crate::error::Error::NoDay { first, has_today, source }),
+            Err(error) if has_today => {
+                tracing::warn!(error = %Chain(&error), "Not all partitions of the coming days were made; trying again in an hour.");
+                Ok(())
+            }
+            made => Ok(made?),
+        }
     }
 
     /// Ends what is older than `retention`. Returns how many partitions, or events, went.
@@ -91,32 +101,50 @@ async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Er
     }
 }
 
-/// Of yesterday and the days to come, those that lack a partition.
-async fn missing_days(client: &Object, today: Date) -> Result<Vec<Date>, Error> {
-    let mut present = HashSet::new();
-    for (table, _) in PARTITIONED {
-        let rows = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
-        present.extend(rows.iter().map(|row| row.get::<_, String>(0)));
-    }
-    let lacks_one = |date: &Date| PARTITIONED.iter().any(|(table, _)| !present.contains(&partition(table, *date)));
-    Ok((-1..=DAYS_AHEAD).map(|day| today + time::Duration::days(day)).filter(lacks_one).collect())
+/// One table's share of a day.
+#[derive(Debug, PartialEq)]
+struct Day {
+    table: &'static str,
+    prefix: &'static str,
+    date: Date,
 }
 
-async fn make_partitions(client: &mut Object, days: &[Date]) -> Result<(), Error> {
+/// Of yesterday and the days to come, those that lack a partition.
+async fn missing_days<C: GenericClient>(client: &C, today: Date) -> Result<Vec<Day>, Error> {
+    let mut missing = Vec::new();
+    for (table, prefix) in PARTITIONED {
+        let rows = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
+        let there: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+        let days = (-1..=DAYS_AHEAD).map(|day| Day { table, prefix, date: today + time::Duration::days(day) });
+        missing.extend(days.filter(|day| !there.contains(&partition(table, day.date).as_str())));
+    }
+    Ok(missing)
+}
+
+/// One is needed now.
+pub(super) async fn make_days(postgres: &Postgres) -> Result<(), Error> {
+    let mut client = postgres.client().await?;
+    let today = database_date(&client).await?;
+    make_partitions(&mut client, today).await
+}
+
+/// Nobody waits for it, and it waits for no reader or writer: a table that is made beforehand is attached under a lock which
+/// both can live with. Where it would wait for something else it gives up soon.
+async fn make_partitions(client: &mut Object, today: Date) -> Result<(), Error> {
     // Replicas that start together would all make the same tables.
     let transaction = client.transaction().await?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-    for &date in days {
-        for (table, prefix) in PARTITIONED {
-            let (from, to) = (bound(prefix, date), bound(prefix, date + time::Duration::days(1)));
-            let name = partition(table, date);
-            // The bounds hold nothing but our own alphabet.
-            transaction
-                .batch_execute(&format!(
-                    "CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} FOR VALUES FROM ('{from}') TO ('{to}') WITH ({VACUUM})"
-                ))
-                .await?;
-        }
+    transaction.batch_execute("SET LOCAL lock_timeout = '1s'").await?;
+    for Day { table, prefix, date } in missing_days(&transaction, today).await? {
+        let (from, to) = (bound(prefix, date), bound(prefix, date + time::Duration::days(1)));
+        let name = partition(table, date);
+        // The bounds hold nothing but our own alphabet.
+        transaction
+            .batch_execute(&format!(
+                "CREATE TABLE {name} (LIKE {table} INCLUDING ALL) WITH ({VACUUM}); \
+                ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{from}') TO ('{to}')"
+            ))
+            .await?;
     }
     Ok(transaction.commit().await?)
 }
