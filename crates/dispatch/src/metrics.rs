@@ -15,6 +15,7 @@ pub(crate) const JOB_CHANGES: &str = "tidegate_job_changes_total"; // change: re
 pub(crate) const CIRCUITS: &str = "tidegate_circuits"; // state: open, closed; of subscriptions, as this replica knows them
 pub(crate) const RESCUED: &str = "tidegate_deliveries_rescued_total"; // that nobody would ever have taken
 pub(crate) const FENCED: &str = "tidegate_outcomes_fenced_total"; // outcomes that came too late to count
+pub(crate) const OUTCOME_RETRIES: &str = "tidegate_outcome_write_retries_total"; // the database did not take them
 #[cfg(feature = "kafka")]
 pub(crate) use kafka::*;
 

@@ -19,7 +19,7 @@ use crate::store::{
     transition::Disable,
 };
 
-pub(in crate::store) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F) {
     let folder = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ pub(crate) async fn each_store<F: Future<Output = ()>>(case: impl Fn(Store) -> F
     case(open(&postgres.url(), folder.path()).await).await;
 }
 
-pub(in crate::store) async fn open(url: &str, folder: &std::path::Path) -> Store {
+pub(crate) async fn open(url: &str, folder: &std::path::Path) -> Store {
     let file = File { url: Secret::new(url), pool_size: 8, ca_file: String::new() };
     let database = Database::connect(&Config::new(&file, folder).unwrap()).await.unwrap();
     database.migrate(&[tenancy::MIGRATIONS, MIGRATIONS]).await.unwrap();
@@ -46,7 +46,7 @@ pub(in crate::store) fn lease(owner: &str, length: Duration) -> Lease {
     Lease { owner: owner.into(), length }
 }
 
-pub(in crate::store) fn event(id: &str, deliveries: usize) -> NewEvent {
+pub(crate) fn event(id: &str, deliveries: usize) -> NewEvent {
     let delivery =
         |_| NewDelivery { id: id::new("dlv"), subscription: "sub_1".into(), ordering_key: None, place: None };
     NewEvent {
@@ -70,15 +70,15 @@ pub(in crate::store) fn ordered(id: &str, key: &str) -> NewEvent {
     event
 }
 
-pub(in crate::store) async fn take_in(store: &Store, events: Vec<NewEvent>) -> Vec<Accepted> {
+pub(crate) async fn take_in(store: &Store, events: Vec<NewEvent>) -> Vec<Accepted> {
     store.take_in(events, &lease("nobody", MINUTE)).await.unwrap()
 }
 
-pub(in crate::store) async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
+pub(crate) async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
     store.claim(&lease(owner, MINUTE), 100).await.unwrap().claimed
 }
 
-pub(in crate::store) fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
+pub(crate) fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
     let attempt = NewAttempt {
         id: id::new("att"),
         duration: Duration::from_millis(5),

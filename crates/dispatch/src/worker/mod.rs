@@ -6,6 +6,7 @@
 mod attempt;
 mod health;
 mod lane;
+mod outcomes;
 
 use std::{
     sync::{
@@ -276,24 +277,8 @@ async fn renew(store: Store, held: Vec<(String, i64)>, length: Duration) -> Resu
     Ok(vec![(); count])
 }
 
-/// Writes outcomes, again and again until the database takes them: a lost one would be a second delivery.
 async fn write(store: Store, records: Vec<Record>) -> Result<Vec<()>, Error> {
-    let (count, records) = (records.len(), Arc::<[Record]>::from(records));
-    let mut pause = Duration::from_millis(50);
-    loop {
-        crash_point("record.before");
-        match store.record(Arc::clone(&records)).await {
-            Ok(written) => {
-                crash_point("record.after");
-                metrics::counter!(names::FENCED).increment((count - written) as u64);
-                return Ok(vec![(); count]);
-            }
-            Err(error) if error.is_transient() => {
-                tracing::warn!(%error, count, "Outcomes could not be written; trying again.");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(2));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let count = records.len();
+    outcomes::write(&store, records.into()).await;
+    Ok(vec![(); count])
 }

@@ -1,0 +1,65 @@
+//! Outcomes into the database, again and again until it takes them: a lost one would be a second delivery.
+//!
+//! One that it never takes is told apart from those around it, and written without what was said in it: that a call was made,
+//! and when the next one is due, must be known whatever the receiver's words were.
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use platform::{crash::crash_point, problem::Chain};
+
+use crate::{
+    metrics as names,
+    store::{NewAttempt, Record, Store},
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// In the place of words that the database does not take.
+const UNSAID: &str = "what became of it could not be written; the log has the cause";
+
+pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
+    Box::pin(async move {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            crash_point("record.before");
+            let error = match store.record(Arc::clone(&records)).await {
+                Ok(written) => {
+                    crash_point("record.after");
+                    return metrics::counter!(names::FENCED).increment((records.len() - written) as u64);
+                }
+                Err(error) => error,
+            };
+            if error.is_transient() {
+                metrics::counter!(names::OUTCOME_RETRIES).increment(1);
+                tracing::warn!(error = %Chain(&error), count = records.len(), "Outcomes could not be written; trying again.");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+            if let [lone] = &*records {
+                let delivery = &lone.delivery;
+                let Some(bare) = bare(lone) else {
+                    return tracing::error!(delivery, error = %Chain(&error), "An outcome was not written; the delivery will be repeated.");
+                };
+                tracing::error!(delivery, error = %Chain(&error), "An outcome could not be written; its words are left out.");
+                records = Arc::new([bare]);
+                continue;
+            }
+            let (first, second) = records.split_at(records.len() / 2);
+            write(store, first.into()).await;
+            return write(store, second.into()).await;
+        }
+    })
+}
+
+/// The outcome alone; `None` if there is nothing in it that could be left out.
+fn bare(record: &Record) -> Option<Record> {
+    let attempt = record.attempt.as_ref().filter(|_| record.last_error.as_deref() != Some(UNSAID))?;
+    let error = attempt.error.as_ref().map(|_| UNSAID.to_owned());
+    let attempt = NewAttempt { response_headers: None, response_body: None, error, ..attempt.clone() };
+    Some(Record { last_error: Some(UNSAID.to_owned()), attempt: Some(attempt), raises: None, ..record.clone() })
+}
