@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use platform::{db::postgres::Postgres, shutdown::Tasks};
+use platform::{db::postgres::Postgres, problem::Chain, shutdown::Tasks};
 use tokio::sync::Notify;
 
 use crate::{place::Place, store::Claimed, worker::Worker};
@@ -61,7 +61,10 @@ impl Announcer {
         tasks.spawn("announcer", async move {
             while stopping.run_until_cancelled(heard.notified()).await.is_some() {
                 if let Err(error) = notify(&postgres).await {
-                    tracing::debug!(%error, "Waiting deliveries were not announced; they are found at the next poll.");
+                    tracing::debug!(
+                        error = %Chain(&error),
+                        "Waiting deliveries were not announced; they are found at the next poll."
+                    );
                 }
                 tokio::time::sleep(BREATH).await;
             }
@@ -87,7 +90,7 @@ pub(crate) fn listen(postgres: Option<Postgres>, worker: Worker, tasks: &Tasks) 
         let listening = async {
             loop {
                 if let Err(error) = hear(&postgres, &worker).await {
-                    tracing::debug!(%error, "Announcements are not heard; listening again.");
+                    tracing::debug!(error = %Chain(&error), "Announcements are not heard; listening again.");
                 }
                 tokio::time::sleep(RETRY).await;
             }

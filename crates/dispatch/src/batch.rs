@@ -4,7 +4,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use platform::shutdown::Tasks;
+use platform::{problem::Chain, shutdown::Tasks};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 }
                 let written = write(batch);
                 spawner.spawn(name, async move {
-                    answer(written.await, replies);
+                    answer(name, written.await, replies);
                     drop(writer);
                 });
             }
@@ -82,7 +82,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
 
 type Reply<O> = (oneshot::Sender<Result<Vec<O>, Error>>, usize);
 
-fn answer<O>(written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>) {
+fn answer<O>(name: &str, written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>) {
     match written {
         Ok(outputs) => {
             let mut outputs = outputs.into_iter();
@@ -92,6 +92,8 @@ fn answer<O>(written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>) {
             }
         }
         Err(error) => {
+            // Here and not where they are answered: hundreds may share it.
+            tracing::warn!(batch = name, count = replies.len(), error = %Chain(&error), "A batch failed.");
             let error = Arc::new(error);
             for (reply, _) in replies {
                 drop(reply.send(Err(Error::Batch(Arc::clone(&error)))));

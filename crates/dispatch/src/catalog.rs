@@ -258,7 +258,10 @@ impl Catalog {
             let mut tick = tokio::time::interval(REFRESH);
             while stopping.run_until_cancelled(tick.tick()).await.is_some() {
                 if let Err(error) = catalog.refresh().await {
-                    tracing::warn!(%error, "Subscriptions could not be read; the last known ones are used.");
+                    tracing::warn!(
+                        error = %Chain(&error),
+                        "Subscriptions could not be read; the last known ones are used."
+                    );
                 }
             }
         });

@@ -35,8 +35,8 @@ pub enum Error {
     KafkaAway,
     #[error("the brokers take no record as large as this event")]
     TooLargeForKafka,
-    #[error("the batch it was in failed: {0}")]
-    Batch(Arc<Error>),
+    #[error("the batch it was in failed")]
+    Batch(#[source] Arc<Error>),
     #[cfg(feature = "kafka")]
     #[error("writing it panicked; the log has the cause")]
     Panicked,
@@ -99,5 +99,20 @@ impl From<Error> for Problem {
             Error::Batch(_) | Error::Gate(_) => Problem::internal(&error),
             Error::SecondWorker(_) | Error::NoDay { .. } => Problem::internal(&error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::problem::Chain;
+
+    use super::*;
+
+    /// The caller was told that the log has the cause, and it had not.
+    #[test]
+    fn a_batch_that_failed_says_why_to_the_end() {
+        let error = Error::Batch(Arc::new(db::Error::Sqlite(rusqlite::Error::InvalidQuery).into()));
+        let cause = rusqlite::Error::InvalidQuery;
+        assert_eq!(Chain(&error).to_string(), format!("the batch it was in failed: SQLite failed: {cause}"));
     }
 }

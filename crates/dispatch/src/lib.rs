@@ -243,7 +243,10 @@ impl Dispatch {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         tasks.spawn("deleted subscription", async move {
             if let Some(Err(error)) = stopping.run_until_cancelled(store.cancel_all_of(&tenant, &id)).await {
-                tracing::warn!(subscription = id, %error, "Not all that waited for a deleted subscription was cancelled yet.");
+                tracing::warn!(
+                    subscription = id, error = %Chain(&error),
+                    "Not all that waited for a deleted subscription was cancelled yet."
+                );
             }
         });
     }

@@ -8,7 +8,7 @@ use platform::{
     http::{Json, Page, PageQuery, Path, Query, object},
     http_client::Target,
     id,
-    problem::Problem,
+    problem::{Chain, Problem},
 };
 use serde::Deserialize;
 use tenancy::{door::Caller, scope::Scope};
@@ -330,7 +330,10 @@ async fn forget_circuit(dispatch: &Dispatch, row: &SubscriptionRow) -> Result<()
     let Settings { rate_limit, max_concurrency, .. } = row.settings;
     let guarded = Guarded::new(&row.tenant, &row.id, rate_limit, max_concurrency)?;
     if let Err(error) = dispatch.gate().breaker().automatic(&guarded.key).await {
-        tracing::warn!(subscription = row.id, %error, "A circuit was not closed; its next calls decide.");
+        tracing::warn!(
+            subscription = row.id, error = %Chain(&error),
+            "A circuit was not closed; its next calls decide."
+        );
     }
     Ok(())
 }

@@ -83,7 +83,7 @@ impl Runner {
         let stopping = tasks.stopping().clone();
         loop {
             if let Err(error) = self.claim_all().await {
-                tracing::warn!(%error, "Jobs could not be claimed; trying again.");
+                tracing::warn!(error = %Chain(&error), "Jobs could not be claimed; trying again.");
             }
             tokio::select! {
                 () = stopping.cancelled() => return,
@@ -120,7 +120,7 @@ impl Runner {
         loop {
             if tasks.stopping().is_cancelled() {
                 if let Err(error) = store.release_job(&held.id, held.fence).await {
-                    tracing::warn!(%error, "A job was not given back; its lease ends by itself.");
+                    tracing::warn!(error = %Chain(&error), "A job was not given back; its lease ends by itself.");
                 }
                 return;
             }
@@ -133,7 +133,7 @@ impl Runner {
                 Ok(Step::Lost) => return tracing::info!(job = held.id, "A job was cancelled, or is another's now."),
                 Err(error) if failures < PATIENCE => {
                     failures += 1;
-                    tracing::warn!(job = held.id, %error, "A batch of a job failed; trying again.");
+                    tracing::warn!(job = held.id, error = %Chain(&error), "A batch of a job failed; trying again.");
                     tasks.stopping().run_until_cancelled(tokio::time::sleep(PAUSE * 2_u32.pow(failures))).await;
                 }
                 Err(error) => return self.fail(&held, &error).await,
@@ -147,7 +147,10 @@ impl Runner {
         let sentence = Chain(error).to_string();
         tracing::error!(job = held.id, error = sentence, "A job was given up.");
         if let Err(error) = self.inner.store.fail_job(&held.id, held.fence, &sentence).await {
-            tracing::warn!(job = held.id, %error, "A job's end was not written; it will be tried again.");
+            tracing::warn!(
+                job = held.id, error = %Chain(&error),
+                "A job's end was not written; it will be tried again."
+            );
         }
     }
 }

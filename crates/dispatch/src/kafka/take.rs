@@ -15,7 +15,7 @@ use std::{
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use futures_util::{FutureExt, future::BoxFuture};
-use platform::shutdown::TASK_PANICS;
+use platform::{problem::Chain, shutdown::TASK_PANICS};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +71,9 @@ impl Taking {
             match self.catalog.refresh().await {
                 // A version that no row bears, from another database's time: there is nothing more to know.
                 Ok(()) => return true,
-                Err(error) => tracing::warn!(%error, "Subscriptions could not be read; records wait for them."),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "Subscriptions could not be read; records wait for them.")
+                }
             }
             if !rest(&mut pause, give_up).await {
                 return false;
@@ -180,7 +182,10 @@ impl Taking {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
                     Err(error) if error.is_transient() => {
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
-                        tracing::warn!(%error, count = events.len(), "Records could not be written; trying again.");
+                        tracing::warn!(
+                            error = %Chain(&error), count = events.len(),
+                            "Records could not be written; trying again."
+                        );
                         if !rest(&mut pause, give_up).await {
                             return None;
                         }
@@ -209,7 +214,7 @@ impl Taking {
                     return true;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Rejected records could not be kept; trying again.");
+                    tracing::warn!(error = %Chain(&error), "Rejected records could not be kept; trying again.");
                     if !rest(&mut pause, give_up).await {
                         return false;
                     }
@@ -227,7 +232,7 @@ fn panicked() -> Error {
 }
 
 fn unstorable(error: &Error) -> Rejection {
-    Rejection::new("unstorable", platform::problem::Chain(error).to_string())
+    Rejection::new("unstorable", Chain(error).to_string())
 }
 
 /// A part of the trace that the event was sent in, if it was.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use platform::problem::Chain;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +48,7 @@ impl Tenants {
                 }
                 Err(error) => {
                     metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
-                    tracing::warn!(%error, "Tenants could not be read; records wait for them.");
+                    tracing::warn!(error = %Chain(&error), "Tenants could not be read; records wait for them.");
                 }
             }
             if !rest(&mut pause, give_up).await {

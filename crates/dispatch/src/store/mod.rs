@@ -213,7 +213,7 @@ impl Store {
         match &self.database {
             Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
             Database::Postgres(database) => {
-                self.into_days(database, || postgres::take_in(database, &events, lease)).await
+                self.write_into_days(database, || postgres::take_in(database, &events, lease)).await
             }
         }
     }
@@ -247,13 +247,15 @@ impl Store {
         let records = records.into();
         match &self.database {
             Database::Sqlite(database) => sqlite::record(database, records).await,
-            Database::Postgres(database) => self.into_days(database, || postgres::record(database, &records)).await,
+            Database::Postgres(database) => {
+                self.write_into_days(database, || postgres::record(database, &records)).await
+            }
         }
     }
 
     /// Writes into the partitions of a day. Where one is missing, nobody made it in time: then it is made, and `write` runs
     /// once more.
-    async fn into_days<T, F>(&self, database: &Postgres, write: impl Fn() -> F + Send + Sync) -> Result<T, Error>
+    async fn write_into_days<T, F>(&self, database: &Postgres, write: impl Fn() -> F + Send + Sync) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>> + Send,
     {

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use platform::db::{Error, postgres::Postgres};
+use platform::{
+    db::{Error, postgres::Postgres},
+    problem::Chain,
+};
 use time::OffsetDateTime;
 use tokio_postgres::Row;
 
@@ -192,7 +195,10 @@ async fn move_on(client: &deadpool_postgres::Object, statement: &str, of: &[&str
     let ids = serde_json::Value::from(of).to_string();
     let moved = async { client.execute(&client.prepare_cached(statement).await?, &[&ids]).await };
     if let Err(error) = moved.await {
-        tracing::warn!(%error, lines = of.len(), "Ordered lines were not moved on; their heads wait up to a minute.");
+        tracing::warn!(
+            error = %Chain(&error), lines = of.len(),
+            "Ordered lines were not moved on; their heads wait up to a minute."
+        );
     }
 }
 

@@ -10,6 +10,7 @@ use platform::{
     crash::crash_point,
     http_client::{Answer, Call, CallError},
     id,
+    problem::Chain,
     shutdown::TASK_PANICS,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -82,7 +83,10 @@ impl Inner {
                 Ok(()) if inner.deps.catalog.endpoint(tenant, subscription).is_some() => inner.offer(job),
                 Ok(()) => inner.write_later(inner.without_endpoint(&job.delivery)),
                 Err(error) => {
-                    tracing::warn!(%subscription, %error, "A subscription could not be read; its delivery waits.");
+                    tracing::warn!(
+                        %subscription, error = %Chain(&error),
+                        "A subscription could not be read; its delivery waits."
+                    );
                     inner.write_later(deferred(&job.delivery, SHORT_WAIT, None));
                 }
             }
@@ -113,7 +117,10 @@ impl Inner {
                 never = self.keep_lease(&job) => match never {},
             };
             if let Err(error) = written {
-                tracing::error!(delivery = job.delivery.id, %error, "An outcome was not written; the delivery will be repeated.");
+                tracing::error!(
+                    delivery = job.delivery.id, error = %Chain(&error),
+                    "An outcome was not written; the delivery will be repeated."
+                );
             }
             if is_soon || job.delivery.is_ordered {
                 // An ordered line has a new head.
@@ -130,7 +137,7 @@ impl Inner {
         self.count(&record);
         self.tasks.spawn("deferral", async move {
             if let Err(error) = inner.records.write(record).await {
-                tracing::error!(%error, "A deferral was not written; its lease will end instead.");
+                tracing::error!(error = %Chain(&error), "A deferral was not written; its lease will end instead.");
             }
             inner.wake.notify_one();
         });
@@ -220,7 +227,7 @@ impl Inner {
     /// Another replica may have switched it on since it was last read here.
     async fn is_on_after_all(&self, endpoint: &Endpoint, claimed_at: Instant) -> bool {
         if let Err(error) = self.deps.catalog.refresh_since(claimed_at).await {
-            tracing::warn!(subscription = %endpoint.id, %error, "A subscription could not be read.");
+            tracing::warn!(subscription = %endpoint.id, error = %Chain(&error), "A subscription could not be read.");
         }
         self.deps.catalog.endpoint(&endpoint.tenant, &endpoint.id).is_some_and(|now| now.enabled)
     }
@@ -264,7 +271,10 @@ impl Inner {
             tokio::time::sleep_until(next).await;
             next = Instant::now() + half;
             if let Err(error) = self.renewals.write((job.delivery.id.clone(), job.delivery.fence)).await {
-                tracing::warn!(delivery = job.delivery.id, %error, "A lease was not renewed; trying again.");
+                tracing::warn!(
+                    delivery = job.delivery.id, error = %Chain(&error),
+                    "A lease was not renewed; trying again."
+                );
                 next = Instant::now() + half / 4;
             }
         }

@@ -5,6 +5,7 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use gate::breaker::{Reason, State};
+use platform::problem::Chain;
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -38,7 +39,10 @@ impl Inner {
         if is_change && let Err(error) = store.mark_failing(tenant, id, !is_success).await {
             // The next outcome tries again.
             endpoint.health.know(is_success);
-            tracing::warn!(subscription = %id, %error, "A subscription's health was not recorded; trying again.");
+            tracing::warn!(
+                subscription = %id, error = %Chain(&error),
+                "A subscription's health was not recorded; trying again."
+            );
         }
         let (reason, disable) = match next {
             Next::DisableSubscription { .. } => ("the receiver answered 410 (gone)", Disable::AtOnce),
@@ -52,10 +56,12 @@ impl Inner {
         match store.disable_subscription(tenant, id, reason, disable, raises).await {
             Ok(true) => tracing::warn!(subscription = %id, reason, "A subscription was disabled."),
             Ok(false) => (),
-            Err(error) => tracing::warn!(subscription = %id, %error, "A subscription was not disabled."),
+            Err(error) => {
+                tracing::warn!(subscription = %id, error = %Chain(&error), "A subscription was not disabled.")
+            }
         }
         if let Err(error) = self.deps.catalog.refresh().await {
-            tracing::warn!(%error, "Subscriptions could not be read.");
+            tracing::warn!(error = %Chain(&error), "Subscriptions could not be read.");
         }
         self.wake.notify_one();
     }
@@ -110,7 +116,10 @@ impl Inner {
         if let Err(error) = self.deps.store.mark_circuit(tenant, id, is_open, raises).await {
             // The next outcome tries again.
             endpoint.is_circuit_open.store(!is_open, Relaxed);
-            tracing::warn!(subscription = %id, %error, "A circuit's change was not recorded; trying again.");
+            tracing::warn!(
+                subscription = %id, error = %Chain(&error),
+                "A circuit's change was not recorded; trying again."
+            );
         }
         self.wake.notify_one();
     }

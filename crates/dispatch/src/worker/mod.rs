@@ -17,7 +17,7 @@ use std::{
 };
 
 use gate::gate::Gate;
-use platform::{crash::crash_point, http_client::HttpClient, shutdown::Tasks};
+use platform::{crash::crash_point, http_client::HttpClient, problem::Chain, shutdown::Tasks};
 use tokio::{
     sync::{Notify, Semaphore},
     time::Instant,
@@ -135,7 +135,7 @@ impl Worker {
             pause = match self.claim_all().await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::warn!(%error, "Due deliveries could not be claimed; trying again.");
+                    tracing::warn!(error = %Chain(&error), "Due deliveries could not be claimed; trying again.");
                     deps.config.poll_interval.min(Duration::from_secs(1))
                 }
             };
@@ -191,7 +191,7 @@ impl Worker {
     async fn parked_though_on(&self) -> Vec<SubscriptionKey> {
         let parked = self.inner.deps.store.parked_though_on().await;
         parked.unwrap_or_else(|error| {
-            tracing::warn!(%error, "Parked deliveries could not be looked for; trying again.");
+            tracing::warn!(error = %Chain(&error), "Parked deliveries could not be looked for; trying again.");
             Vec::new()
         })
     }
@@ -203,7 +203,10 @@ impl Worker {
                 Ok(Some(last)) => after = last,
                 Ok(None) => return,
                 Err(error) => {
-                    return tracing::warn!(%subscription, %error, "Parked deliveries were not resumed; trying again.");
+                    return tracing::warn!(
+                        %subscription, error = %Chain(&error),
+                        "Parked deliveries were not resumed; trying again."
+                    );
                 }
             }
             self.inner.wake.notify_one();
@@ -223,7 +226,7 @@ impl Worker {
                     tracing::warn!(rescued, "Deliveries that nobody would have taken are due again.");
                     wake.notify_one();
                 }
-                Err(error) => tracing::warn!(%error, "Stuck deliveries could not be looked for."),
+                Err(error) => tracing::warn!(error = %Chain(&error), "Stuck deliveries could not be looked for."),
             }
         }
     }
@@ -237,7 +240,9 @@ impl Worker {
             metrics::gauge!(names::CIRCUITS, "state" => "closed").set(closed as f64);
             match deps.store.lag().await {
                 Ok(lag) => metrics::gauge!(names::LAG_SECONDS).set(lag.as_secs_f64()),
-                Err(error) => tracing::warn!(%error, "The age of the oldest delivery could not be read."),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "The age of the oldest delivery could not be read.")
+                }
             }
         }
     }
@@ -250,7 +255,7 @@ impl Worker {
         }
         tasks.ending().run_until_cancelled(lanes.drained()).await;
         if let Err(error) = deps.store.release(&deps.lease.owner).await {
-            tracing::warn!(%error, "Leases were not given back; they end by themselves.");
+            tracing::warn!(error = %Chain(&error), "Leases were not given back; they end by themselves.");
         }
     }
 }

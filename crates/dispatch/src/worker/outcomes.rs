@@ -35,7 +35,10 @@ pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, 
             };
             if error.is_transient() {
                 metrics::counter!(names::OUTCOME_RETRIES).increment(1);
-                tracing::warn!(error = %Chain(&error), count = records.len(), "Outcomes could not be written; trying again.");
+                tracing::warn!(
+                    error = %Chain(&error), count = records.len(),
+                    "Outcomes could not be written; trying again."
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
                 continue;
@@ -43,9 +46,15 @@ pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, 
             if let [lone] = &*records {
                 let delivery = &lone.delivery;
                 let Some(bare) = bare(lone) else {
-                    return tracing::error!(delivery, error = %Chain(&error), "An outcome was not written; the delivery will be repeated.");
+                    return tracing::error!(
+                        delivery, error = %Chain(&error),
+                        "An outcome was not written; the delivery will be repeated."
+                    );
                 };
-                tracing::error!(delivery, error = %Chain(&error), "An outcome could not be written; its words are left out.");
+                tracing::error!(
+                    delivery, error = %Chain(&error),
+                    "An outcome could not be written; its words are left out."
+                );
                 records = Arc::new([bare]);
                 continue;
             }
