@@ -100,14 +100,14 @@ async fn start(
     new: JobIn,
 ) -> Result<(StatusCode, Json<Job>), Problem> {
     let JobIn { subscription, deliveries, status, event_types, since, until, missing, dry_run, .. } = new;
+    let selection = Selection { subscription, deliveries, event_types, since, until, missing, ..Selection::default() };
+    let selection = selection.check(kind, status, dry_run).map_err(Error::from)?;
     // What is purged may be of a subscription that is gone already.
-    if let Some(id) = subscription.as_deref().filter(|_| kind != Kind::Purge)
+    if let Some(id) = selection.subscription.as_deref().filter(|_| kind != Kind::Purge)
         && dispatch.store().subscription(&caller.tenant, id).await?.is_none()
     {
         return Err(Problem::not_found("subscription", id));
     }
-    let selection = Selection { subscription, deliveries, event_types, since, until, missing, ..Selection::default() };
-    let selection = selection.check(kind, status, dry_run).map_err(Error::from)?;
     let named = selection.deliveries.as_deref().unwrap_or_default();
     if let Some(place) = dispatch.store().first_unknown(&caller.tenant, named).await? {
         return Err(Problem::not_found("delivery", &named[place]).field(format!("deliveries[{place}]")));

@@ -29,7 +29,7 @@ const BATCH: u32 = 500;
 const EVENT_BATCH: u32 = 50;
 /// Between two batches, so that the database has time for others.
 const PAUSE: Duration = Duration::from_millis(10);
-/// So many batches in a row may fail before a job does.
+/// So many batches in a row may fail by a fault of their own before the job does.
 const PATIENCE: u32 = 10;
 
 /// Works on jobs. Cheap to clone.
@@ -112,7 +112,7 @@ impl Runner {
         let Inner { store, lease, tasks, worker, .. } = &*self.inner;
         let held = Held { id: job.id.clone(), fence: job.fence, lease: lease.length };
         tracing::info!(job = job.id, kind = job.kind.as_str(), "A job is worked on.");
-        let mut failures = 0;
+        let mut patience = Patience::default();
         let mut work = match Work::new(self, job, held.clone()) {
             Ok(work) => work,
             Err(error) => return self.fail(&held, &error).await,
@@ -125,18 +125,19 @@ impl Runner {
                 return;
             }
             match work.step().await {
-                Ok(Step::More) => failures = 0,
+                Ok(Step::More) => patience = Patience::default(),
                 Ok(Step::Done) => {
                     worker.wake();
                     return tracing::info!(job = held.id, "A job is done.");
                 }
                 Ok(Step::Lost) => return tracing::info!(job = held.id, "A job was cancelled, or is another's now."),
-                Err(error) if failures < PATIENCE => {
-                    failures += 1;
+                Err(error) => {
+                    let Some(pause) = patience.after(error.is_transient()) else {
+                        return self.fail(&held, &error).await;
+                    };
                     tracing::warn!(job = held.id, error = %Chain(&error), "A batch of a job failed; trying again.");
-                    tasks.stopping().run_until_cancelled(tokio::time::sleep(PAUSE * 2_u32.pow(failures))).await;
+                    tasks.stopping().run_until_cancelled(tokio::time::sleep(pause)).await;
                 }
-                Err(error) => return self.fail(&held, &error).await,
             }
             worker.wake();
             tokio::time::sleep(PAUSE).await;
@@ -152,6 +153,23 @@ impl Runner {
                 "A job's end was not written; it will be tried again."
             );
         }
+    }
+}
+
+/// What a job bears with: batches that failed in a row. What passes by itself never ends it.
+#[derive(Default)]
+struct Patience {
+    failures: u32,
+    /// Those of them that would fail again.
+    faults: u32,
+}
+
+impl Patience {
+    /// The pause before the next try; `None` if the job is to be given up.
+    fn after(&mut self, is_passing: bool) -> Option<Duration> {
+        self.failures += 1;
+        self.faults += u32::from(!is_passing);
+        (self.faults <= PATIENCE).then(|| PAUSE * 2_u32.pow(self.failures.min(PATIENCE)))
     }
 }
 
@@ -263,4 +281,19 @@ fn pretend(counts: &mut Counts, changes: &Changes) -> Changes {
         counts.events_deleted += changes.bare_events.len() as u64;
     }
     Changes::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database that was away for twenty seconds ended every job that ran, for good.
+    #[test]
+    fn what_passes_never_ends_a_job_and_faults_do() {
+        let mut patience = Patience::default();
+        let pauses: Vec<_> = (0..100).map(|_| patience.after(true)).collect();
+        assert_eq!((pauses[0], pauses[99]), (Some(PAUSE * 2), Some(PAUSE * 1024)));
+        let borne = (0..100).take_while(|_| patience.after(false).is_some()).count();
+        assert_eq!(borne, PATIENCE as usize);
+    }
 }

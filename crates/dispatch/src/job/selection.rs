@@ -137,13 +137,18 @@ impl Selection {
     }
 
     fn check_ids(&self) -> Result<(), Invalid> {
+        // PostgreSQL takes no NUL, not even to look for it.
+        let is_none = |id: &String| id.chars().any(char::is_control);
+        let objection = "no id holds a control character";
+        if self.subscription.as_ref().is_some_and(is_none) {
+            return Err(Invalid::new("subscription", objection));
+        }
         match &self.deliveries {
             Some(ids) if ids.is_empty() || ids.len() > MOST_IDS => {
                 Err(Invalid::new("deliveries", format!("name 1 to {MOST_IDS} deliveries, or leave it out")))
             }
-            // PostgreSQL takes no NUL, not even to look for it.
-            Some(ids) => match ids.iter().position(|id| id.chars().any(char::is_control)) {
-                Some(place) => Err(Invalid::new(format!("deliveries[{place}]"), "no id holds a control character")),
+            Some(ids) => match ids.iter().position(is_none) {
+                Some(place) => Err(Invalid::new(format!("deliveries[{place}]"), objection)),
                 None => Ok(()),
             },
             None => Ok(()),
@@ -213,6 +218,7 @@ mod tests {
             (Selection { missing: true, ..replay() }, Kind::Replay, None, None, "since"),
             (Selection { missing: true, since: Some(day), ..replay() }, Kind::Cancel, None, None, "missing"),
             (Selection { deliveries: Some(vec![]), ..replay() }, Kind::Replay, None, None, "deliveries"),
+            (Selection { subscription: Some("\0".into()), ..replay() }, Kind::Purge, None, Some(false), "subscription"),
             (
                 Selection { deliveries: Some(vec!["dlv_1".into(), "\0".into()]), ..replay() },
                 Kind::Cancel,
