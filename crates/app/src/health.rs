@@ -1,5 +1,7 @@
 //! What this process depends on: which of it a replica with these roles cannot do without.
 
+use std::time::Duration;
+
 use dispatch::Dispatch;
 use gate::Backend;
 use platform::{
@@ -9,6 +11,9 @@ use platform::{
 };
 
 use crate::config::{Config, Role};
+
+/// A write that is refused for longer than a restart or a failover takes is for someone to look at.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// Every dependency of this process, and whether it can do without.
 pub(crate) fn of(config: &Config, database: &Database, shared: &Backend, dispatch: &Dispatch, tasks: &Tasks) -> Health {
@@ -30,6 +35,13 @@ pub(crate) fn of(config: &Config, database: &Database, shared: &Backend, dispatc
             async move { redis_is_fit(&shared).await.map_err(str::to_owned) }
         });
     }
+    if config.roles.contains(&Role::Worker) {
+        let stalls = dispatch.store().stalls().clone();
+        health = health.optional("writes", move || {
+            let stalled = stalls.longest().filter(|stalled| *stalled > STALLED);
+            async move { stalled.map_or(Ok(()), |stalled| Err(stalled_for(stalled))) }
+        });
+    }
     if let Some(kafka) = kafka {
         // A replica that takes events in cannot do so without Kafka, unless they may queue in the database meanwhile.
         let is_required = takes_events && !kafka.falls_back();
@@ -48,6 +60,11 @@ fn unfit(error: &db::Error) -> &'static str {
     } else {
         "the database does not answer"
     }
+}
+
+fn stalled_for(stalled: Duration) -> String {
+    let seconds = stalled.as_secs();
+    format!("the database has refused to write records or outcomes for {seconds} s; the log has the cause")
 }
 
 /// It answers, and it does not throw away what it was given to remember.

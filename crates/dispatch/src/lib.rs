@@ -29,6 +29,7 @@ pub mod model;
 pub mod operational;
 pub mod place;
 mod rotation;
+pub mod stall;
 pub mod store;
 pub mod tls;
 pub mod worker;

@@ -174,13 +174,14 @@ impl Taking {
             if events.is_empty() {
                 return Some(Vec::new());
             }
-            let mut pause = Duration::from_millis(20);
+            let (mut pause, mut stall) = (Duration::from_millis(20), self.store.stalls().watch());
             loop {
                 let (store, lease, workers) = (self.store.clone(), self.lease.clone(), self.workers.clone());
                 let taking = AssertUnwindSafe(intake::take_in(store, lease, workers, Arc::clone(&events)));
                 match taking.catch_unwind().await.unwrap_or_else(|_| Err(panicked())) {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
                     Err(error) if error.is_transient() => {
+                        stall.failed();
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
                         tracing::warn!(
                             error = %Chain(&error), count = events.len(),
@@ -203,7 +204,7 @@ impl Taking {
     }
 
     async fn keep(&self, rejected: Vec<NewRejected>, give_up: &CancellationToken) -> bool {
-        let mut pause = Duration::from_millis(20);
+        let (mut pause, mut stall) = (Duration::from_millis(20), self.store.stalls().watch());
         while !rejected.is_empty() {
             match self.store.keep_rejected(&rejected).await {
                 Ok(()) => {
@@ -214,6 +215,7 @@ impl Taking {
                     return true;
                 }
                 Err(error) => {
+                    stall.failed();
                     tracing::warn!(error = %Chain(&error), "Rejected records could not be kept; trying again.");
                     if !rest(&mut pause, give_up).await {
                         return false;

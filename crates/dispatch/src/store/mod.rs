@@ -30,7 +30,7 @@ use platform::{
 use time::OffsetDateTime;
 
 pub use self::only_worker::OnlyWorker;
-use crate::{delivery::Status, place::Place};
+use crate::{delivery::Status, place::Place, stall::Stalls};
 
 /// Ids are made by replicas and times by the database: their clocks may be so far apart.
 const SKEW: time::Duration = time::Duration::hours(1);
@@ -192,11 +192,17 @@ pub struct NewAttempt {
 #[derive(Clone)]
 pub struct Store {
     database: Database,
+    stalls: Stalls,
 }
 
 impl Store {
     pub fn new(database: Database) -> Self {
-        Store { database }
+        Store { database, stalls: Stalls::default() }
+    }
+
+    /// Writes that are tried again and again.
+    pub fn stalls(&self) -> &Stalls {
+        &self.stalls
     }
 
     /// The PostgreSQL underneath, where there is one.

@@ -23,7 +23,7 @@ const UNSAID: &str = "what became of it could not be written; the log has the ca
 
 pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
     Box::pin(async move {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut stall) = (FIRST_PAUSE, store.stalls().watch());
         loop {
             crash_point("record.before");
             let error = match store.record(Arc::clone(&records)).await {
@@ -34,6 +34,7 @@ pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, 
                 Err(error) => error,
             };
             if error.is_transient() {
+                stall.failed();
                 metrics::counter!(names::OUTCOME_RETRIES).increment(1);
                 tracing::warn!(
                     error = %Chain(&error), count = records.len(),

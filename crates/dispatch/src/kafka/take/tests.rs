@@ -8,7 +8,7 @@ use platform::{
     shutdown::Tasks,
 };
 use tenancy::vault::Vault;
-use testkit::need;
+use testkit::{eventually, need};
 use time::macros::datetime;
 
 use super::*;
@@ -72,26 +72,38 @@ async fn records_wait_until_the_database_lets_them_in() {
     let server = need!(testkit::postgres());
     let (tasks, give_up) = (Tasks::new(), CancellationToken::new());
     let taking = taking(&server.url(), &tasks).await;
-    let database = server.database();
-    let anew = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let (database, stalls) = (server.database(), taking.store.stalls());
+    let Database::Postgres(other) = connect(&server.url()).await else { unreachable!() };
+    let mut holder = deadpool_postgres::Object::take(other.client().await.unwrap());
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let set = |setting: &str| {
         drop(server.sql(&format!("BEGIN READ WRITE; ALTER DATABASE {database} {setting}; COMMIT")));
-        drop(server.sql(anew));
+        // New connections have it.
+        drop(server.sql(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+            WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), {pid})"
+        )));
     };
-    for (offset, setting) in [(0, "SET statement_timeout = '50ms'"), (1, "SET default_transaction_read_only = on")] {
+    for (offset, setting) in [(0, "SET statement_timeout = '200ms'"), (1, "SET default_transaction_read_only = on")] {
         let mut tenants = Tenants::new(taking.tenants.clone());
         assert!(tenants.learn(&[record(offset)], &give_up).await);
         let routed = taking.route(vec![record(offset)], &tenants);
+        let lock = holder.transaction().await.unwrap();
+        lock.batch_execute("LOCK TABLE events IN SHARE MODE").await.unwrap();
         set(setting);
-        let Database::Postgres(other) = connect(&server.url()).await else { unreachable!() };
-        let holder = other.client().await.unwrap();
-        holder.batch_execute("BEGIN READ WRITE; LOCK TABLE events IN SHARE MODE").await.unwrap();
         let writing = taking.write(routed, &give_up);
         tokio::pin!(writing);
-        let early = tokio::time::timeout(Duration::from_secs(1), &mut writing).await;
-        assert!(early.is_err(), "{setting}: it was done with, and not written");
+        let told = eventually(Duration::from_secs(30), "it to stall", async || stalls.longest().is_some());
+        // The first failure may be of the connection that it lost; one of those after it is of the setting.
+        let early = async { (told.await, tokio::time::sleep(Duration::from_secs(1)).await) };
+        tokio::select! {
+            _ = &mut writing => panic!("{setting}: it was done with, and not written"),
+            _ = early => (),
+        }
+        lock.rollback().await.unwrap();
         set("RESET ALL");
         assert!(writing.await);
+        assert_eq!(stalls.longest(), None);
         assert!(taking.store.event("default", &format!("e{offset}")).await.unwrap().is_some(), "{setting}");
     }
     assert!(taking.store.rejected(None, None, None, 10).await.unwrap().is_empty());
