@@ -414,7 +414,7 @@ async fn what_ends_without_a_change_to_the_row_is_passing_and_a_row_that_never_f
     let passing = [
         ("57014", "SET statement_timeout = '50ms'", insert),
         ("55P03", "SET lock_timeout = '50ms'", insert),
-        ("25006", "SET default_transaction_read_only = on", insert),
+        ("25006", "SET default_transaction_read_only = on", "INSERT INTO days VALUES ('a', 1)"),
         ("23514", "", "INSERT INTO days VALUES ('z', 1)"),
         ("42P01", "", "INSERT INTO nowhere VALUES (1)"),
     ];

@@ -84,12 +84,13 @@ async fn records_wait_until_the_database_lets_them_in() {
             WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), {pid})"
         )));
     };
-    for (offset, setting) in [(0, "SET statement_timeout = '200ms'"), (1, "SET default_transaction_read_only = on")] {
+    let cases = [("events", "SET statement_timeout = '200ms'"), ("jobs", "SET default_transaction_read_only = on")];
+    for (offset, (locked, setting)) in (0..).zip(cases) {
         let mut tenants = Tenants::new(taking.tenants.clone());
         assert!(tenants.learn(&[record(offset)], &give_up).await);
         let routed = taking.route(vec![record(offset)], &tenants);
         let lock = holder.transaction().await.unwrap();
-        lock.batch_execute("LOCK TABLE events IN SHARE MODE").await.unwrap();
+        lock.batch_execute(&format!("LOCK TABLE {locked} IN SHARE MODE")).await.unwrap();
         set(setting);
         let writing = taking.write(routed, &give_up);
         tokio::pin!(writing);
