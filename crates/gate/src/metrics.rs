@@ -20,3 +20,5 @@ pub(crate) const CIRCUIT_CHANGES: &str = "gate_circuit_changes_total";
 pub(crate) const REDIS_MAY_EVICT: &str = "redis_may_evict";
 /// Counter: permits whose lease ended while they were held.
 pub(crate) const PERMITS_LOST: &str = "gate_permits_lost_total";
+/// Counter: permits that nobody holds and Redis may count until their lease ends: too many wait to be taken back.
+pub(crate) const PERMITS_LEFT: &str = "gate_permits_left_total";

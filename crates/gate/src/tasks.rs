@@ -1,6 +1,7 @@
 //! Background tasks of one backend: tracked, cancelled together, awaited at shutdown.
 
 use std::future::Future;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,21 @@ impl Tasks {
     /// Runs a task that ends by itself soon, whatever else happens.
     pub(crate) fn spawn_draining(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(task);
+    }
+
+    /// Runs `task` until it ends, or this long after the backend shuts down.
+    pub(crate) fn spawn_lingering(&self, linger: Duration, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            let over = async {
+                stop.cancelled().await;
+                tokio::time::sleep(linger).await;
+            };
+            tokio::select! {
+                () = over => (),
+                () = task => (),
+            }
+        });
     }
 
     /// Runs a short task to its end, also when its caller goes away meanwhile. One that ends at once, as in memory, is not

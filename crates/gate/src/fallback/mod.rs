@@ -2,7 +2,8 @@
 //!
 //! Every operation that a caller waits for goes through [`Fallback::attempt`]. It answers `None` when Redis cannot be
 //! asked, failed or was too late; the caller then decides from its local state. After a failure the effect in Redis is
-//! unknown, so nothing is ever sent twice. A script that fails on what it was given is no failure of Redis.
+//! unknown, so nothing is sent twice but what takes something back ([`Fallback::insist`]). A script that fails on what it
+//! was given is no failure of Redis.
 //!
 //! # Without Redis
 //! Each process decides with its share, limit ÷ live replicas. Replicas are counted by heartbeats; the last known number
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use self::meters::{Meters, Status};
@@ -34,6 +36,7 @@ use crate::{Clock, Error};
 
 /// The least time in a mode; what a rule that cannot decide alone tells its callers to wait.
 pub(crate) const DWELL: Duration = Duration::from_micros(mode::DWELL_US);
+const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// An answer that makes no sense is logged at most so often.
 const PUZZLED_EVERY_US: u64 = 10_000_000;
@@ -163,7 +166,7 @@ impl Fallback {
     ) -> (Result<T, Error>, u64) {
         let started_us = Clock::System.now_us();
         // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
-        let result = tokio::time::timeout(deadline, Box::pin(call)).await;
+        let result = timeout(deadline, Box::pin(call)).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
             Ok(Ok(_)) => Status::Ok,
@@ -172,6 +175,26 @@ impl Fallback {
         };
         self.inner.meters.record(operation, status, Duration::from_micros(now_us.saturating_sub(started_us)));
         (result.unwrap_or(Err(Error::Deadline(deadline))), now_us)
+    }
+
+    /// Tells Redis what it must hear, also while it is not trusted: over a line that is only slow it arrives behind the
+    /// question that it takes back. What did not arrive is said again once Redis decides, for at most `within`; so it
+    /// must be something that may be said twice.
+    pub(crate) async fn insist<T, F>(&self, within: Duration, say: impl Fn() -> F)
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let told = async {
+            while say().await.is_err() {
+                loop {
+                    sleep(SAY_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
+                    if !self.is_active() {
+                        break;
+                    }
+                }
+            }
+        };
+        timeout(within, told).await.ok();
     }
 
     /// Is this process deciding alone?

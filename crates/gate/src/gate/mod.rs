@@ -32,7 +32,7 @@ use self::redis::{RedisGate, Reply};
 use crate::breaker::{self, Admission, Breaker, Check, Own};
 use crate::fallback::Fallback;
 use crate::limiter::{Ask, Asked, Decision, Limiter, Ruling};
-use crate::semaphore::{self, Acquired, Semaphore};
+use crate::semaphore::{self, Acquired, Semaphore, Unheard};
 use crate::tasks::Tasks;
 use crate::{Backend, Clock, Holder, Key};
 
@@ -189,11 +189,16 @@ impl Gate {
         };
         let circuit = question.breaker.as_ref().filter(|breaker| breaker.is_shared()).map(Breaker::policy_argument);
         let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
-        let unheard = Unheard { gate: self, target, holder: policy.concurrency.map(|_| question.holder) };
+        let permits = question.semaphore.as_ref();
+        let mut unheard = permits.map(|semaphore| Unheard::new(semaphore, target, question.holder));
+        let call = async {
+            match &mut unheard {
+                Some(unheard) => unheard.until_heard(call).await,
+                None => call.await,
+            }
+        };
         let reply = self.inner.fallback.attempt("gate_enter", call).await;
-        if reply.is_some() || self.inner.fallback.is_active() {
-            unheard.disarm();
-        }
+        drop(unheard);
         if !matches!(reply, Some(Reply::Pass { .. })) {
             self.let_go_of_rate(&question, asked);
             if is_held {
@@ -344,7 +349,10 @@ impl Gate {
             Some((breaker.policy_argument(), report))
         });
         let permit = duties.permit.and_then(|permit| self.inner.semaphore.give_back_here(permit));
-        self.tell(target, breaker, permit, report).await;
+        let is_heard = self.tell(target, breaker, permit, report).await;
+        if let (false, Some(holder), Some(permits)) = (is_heard, permit, policy.concurrency) {
+            self.inner.semaphore.with_policy(permits).take_back(target, holder);
+        }
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -360,34 +368,6 @@ impl Inner {
     fn together_lock(&self, target: &Key) -> parking_lot::MutexGuard<'_, ()> {
         let index = usize::try_from(target.hash_value() % STRIPES as u64).unwrap_or(0);
         self.together[index].lock()
-    }
-}
-
-/// A question whose answer was not heard may have taken a permit that nobody holds.
-struct Unheard<'a> {
-    gate: &'a Gate,
-    target: &'a Key,
-    holder: Option<Holder>,
-}
-
-impl Unheard<'_> {
-    fn disarm(mut self) {
-        self.holder = None;
-    }
-}
-
-impl Drop for Unheard<'_> {
-    fn drop(&mut self) {
-        let Some(holder) = self.holder.take() else { return };
-        self.gate.inner.semaphore.release_here(self.target, holder);
-        if let Some(shared) = self.gate.inner.shared.clone()
-            && tokio::runtime::Handle::try_current().is_ok()
-        {
-            let (fallback, target) = (self.gate.inner.fallback.clone(), self.target.clone());
-            self.gate.inner.tasks.spawn_draining(async move {
-                fallback.attempt("gate_exit", shared.exit(&target, Some(holder), None, false)).await;
-            });
-        }
     }
 }
 

@@ -167,23 +167,26 @@ impl Gate {
         renewed
     }
 
-    /// Tells Redis what it must hear at the end of a pass, if anything.
+    /// Tells Redis what it must hear at the end of a pass, if anything. False: it did not hear.
     pub(super) async fn tell(
         &self,
         target: &Key,
         breaker: Option<Breaker>,
         permit: Option<Holder>,
         report: Option<(String, String)>,
-    ) {
+    ) -> bool {
+        let mut is_heard = true;
         if let Some(shared) = &self.inner.shared
             && (permit.is_some() || report.is_some())
         {
             let recorded = self.inner.fallback.attempt("gate_exit", shared.exit(target, permit, report, false)).await;
+            is_heard = recorded.is_some();
             if let (Some(breaker), Some((_, Some(recorded)))) = (&breaker, recorded) {
                 breaker.note_recorded(target, recorded).await;
             }
         }
         self.inner.semaphore.wake(target);
+        is_heard
     }
 }
 

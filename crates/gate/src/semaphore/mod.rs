@@ -17,6 +17,7 @@ mod permits;
 mod policy;
 mod queue;
 mod redis;
+mod unheard;
 
 #[cfg(test)]
 mod equivalence;
@@ -27,17 +28,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore as Places;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::permit::Permit;
 pub use self::policy::Policy;
 pub(crate) use self::redis::KIND;
+pub(crate) use self::unheard::Unheard;
 
 use self::keeper::{Held, Keeper};
 use self::memory::MemorySemaphore;
 use self::permits::Check;
 use self::queue::Queues;
 use self::redis::RedisSemaphore;
+use self::unheard::MOST_OWED;
 use crate::backend::MOST_LOCAL_KEYS;
 use crate::fallback::Fallback;
 use crate::tasks::Tasks;
@@ -91,6 +95,8 @@ struct Inner {
     tasks: Tasks,
     queues: Queues,
     keeper: Keeper,
+    /// For permits that Redis has yet to take back.
+    owed: Arc<Places>,
 }
 
 impl Semaphore {
@@ -105,6 +111,7 @@ impl Semaphore {
             tasks: backend.tasks.clone(),
             queues: Queues::default(),
             keeper: Keeper::default(),
+            owed: Arc::new(Places::new(MOST_OWED)),
         };
         Semaphore { inner: Arc::new(inner), policy }
     }
@@ -125,20 +132,15 @@ impl Semaphore {
                 Ok(is_held) => is_held,
                 Err(retry_after) => return Acquired::Full { retry_after, degraded: true },
             };
-            let unheard = Unheard::new(self, key, holder);
-            let asked =
-                self.inner.fallback.attempt("semaphore_acquire", shared.acquire(key, &self.policy, holder)).await;
+            let mut unheard = Unheard::new(self, key, holder);
+            let question = unheard.until_heard(shared.acquire(key, &self.policy, holder));
+            let asked = self.inner.fallback.attempt("semaphore_acquire", question).await;
+            drop(unheard);
             if is_held && asked != Some(Check::Pass) {
                 self.release_here(key, holder);
             }
-            match asked {
-                Some(check) => {
-                    unheard.disarm();
-                    return self.answer(key, holder, check, true, now_us);
-                }
-                // Not asked at all: nothing can have been taken.
-                None if self.inner.fallback.is_active() => unheard.disarm(),
-                None => drop(unheard),
+            if let Some(check) = asked {
+                return self.answer(key, holder, check, true, now_us);
             }
         }
         self.acquire_without_redis(key)
@@ -208,7 +210,11 @@ impl Semaphore {
         let was_held = match &self.inner.shared {
             Some(shared) if held.is_by_redis() => {
                 let release = shared.release(&held.key, held.holder);
-                self.inner.fallback.attempt("semaphore_release", release).await.unwrap_or(was_held)
+                let heard = self.inner.fallback.attempt("semaphore_release", release).await;
+                heard.unwrap_or_else(|| {
+                    self.take_back(&held.key, held.holder);
+                    was_held
+                })
             }
             _ => was_held,
         };
@@ -240,30 +246,5 @@ impl Semaphore {
 impl std::fmt::Debug for Semaphore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Semaphore").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-/// A question to Redis whose answer was not heard: it may have taken a permit that nobody holds.
-struct Unheard<'a> {
-    semaphore: &'a Semaphore,
-    held: Option<Arc<Held>>,
-}
-
-impl<'a> Unheard<'a> {
-    fn new(semaphore: &'a Semaphore, key: &Key, holder: Holder) -> Self {
-        let held = Held::new(key.clone(), holder, semaphore.policy, true, 0);
-        Unheard { semaphore, held: Some(Arc::new(held)) }
-    }
-
-    fn disarm(mut self) {
-        self.held = None;
-    }
-}
-
-impl Drop for Unheard<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.semaphore.give_back_later(held);
-        }
     }
 }

@@ -4,10 +4,13 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 use testkit::eventually;
 
-use gate::fallback;
+use futures_util::future::join_all;
+use gate::gate::{Gate, Policy as Gates};
 use gate::limiter::Limiter;
+use gate::redis::Status;
 use gate::semaphore::{Acquired, Policy, Semaphore};
-use testkit::proxy::{FaultProxy, Faults};
+use gate::{Backend, fallback};
+use testkit::proxy::{Direction, FaultProxy, Faults};
 use testkit::redis::Server;
 
 use super::{BURST, Fleet, LIMIT, REPLICAS, after, backend, now_us, policy};
@@ -78,6 +81,68 @@ async fn whoever_can_wait_gets_a_late_answer_where_others_decide_alone() {
     assert!(!patient.check(&key("late"), &policy(), NonZeroU64::MIN).await.degraded);
     assert!(hasty.check(&key("late"), &policy(), NonZeroU64::MIN).await.degraded);
     backend.shutdown().await;
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+async fn connected(url: &str) -> Backend {
+    let backend = backend(url, fallback::Config::default().deadline);
+    eventually(LONG, "Redis", async || backend.connection() == Some(Status::Connected)).await;
+    backend
+}
+
+/// Redis stood still for a moment and gave permits to callers that no longer waited. They took them back only as long
+/// as they trusted Redis, so most were held for a whole lease.
+#[tokio::test]
+async fn a_permit_that_comes_too_late_is_taken_back_also_by_who_decides_alone_by_then() {
+    let server = testkit::need!(Server::start());
+    let backend = connected(&server.url()).await;
+    let permits = Policy::new(100, Duration::from_secs(3_600)).unwrap();
+    let (gate, semaphore) = (Gate::new(&backend), Semaphore::new(&backend, permits));
+    let (target, key, policy) = (key("gate"), key("semaphore"), Gates::default().concurrency(permits));
+    // A server that does not know a script yet does not run it until it is told, which nobody is there to do later.
+    drop((gate.enter(&target, &policy, NonZeroU64::MIN).await, semaphore.try_acquire(&key).await));
+    for name in ["gate", "semaphore"] {
+        eventually(LONG, "the first permit to be back", async || held(&server, name) == 0).await;
+    }
+    server.stop();
+    let entries = join_all((0..40).map(|_| gate.enter(&target, &policy, NonZeroU64::MIN)));
+    let permits = join_all((0..40).map(|_| semaphore.try_acquire(&key)));
+    drop(tokio::join!(entries, permits));
+    assert!(backend.fallback().is_active());
+    server.resume();
+    // The line keeps its order: whatever was asked before has been answered then.
+    backend.ping().await.unwrap();
+    for name in ["gate", "semaphore"] {
+        eventually(LONG, "nobody to hold a permit", async || held(&server, name) == 0).await;
+    }
+    backend.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_permit_whose_answer_was_lost_with_the_line_is_taken_back_over_the_next() {
+    let server = testkit::need!(Server::start());
+    let proxy = FaultProxy::start(("127.0.0.1", server.port()));
+    let backend = connected(&format!("redis://{}/", proxy.addr())).await.patient(LONG);
+    let semaphore = Semaphore::new(&backend, Policy::new(100, Duration::from_secs(3_600)).unwrap());
+    drop(semaphore.try_acquire(&key("warm")).await);
+    eventually(LONG, "the first permit to be back", async || held(&server, "warm") == 0).await;
+    proxy.set_one(Direction::ToClient, Faults { black_hole: true, ..Faults::default() });
+    let cut = async {
+        eventually(LONG, "Redis to give a permit", async || held(&server, "a") == 1).await;
+        proxy.set(Faults { reset: true, black_hole: true, ..Faults::default() });
+    };
+    let key = key("a");
+    let (permit, ()) = tokio::join!(semaphore.try_acquire(&key), cut);
+    assert!(matches!(&permit, Acquired::Permit(permit) if permit.is_degraded()), "{permit:?}");
+    drop(permit);
+    proxy.heal();
+    eventually(LONG, "nobody to hold a permit", async || held(&server, "a") == 0).await;
+    backend.shutdown().await;
+}
+
+fn held(server: &Server, name: &str) -> u32 {
+    server.cli(&["ZCARD", &format!("tg:v1:sem:{{{name}}}")]).trim().parse().expect("ZCARD answers a number")
 }
 
 /// Bar 27, 12 s instead of 60: 200 ms up, 200 ms down. At most twelve changes a minute are two in this time, and one.
