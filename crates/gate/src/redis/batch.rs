@@ -140,10 +140,20 @@ impl Inner {
         if waiting.is_empty() {
             return;
         }
-        let (calls, callers): (Vec<_>, Vec<_>) =
+        let (calls, mut callers): (Vec<_>, Vec<_>) =
             waiting.into_iter().map(|waiting| (waiting.call, waiting.reply)).unzip();
+        let all_left = async {
+            for caller in &mut callers {
+                caller.closed().await;
+            }
+        };
+        let sent = tokio::select! {
+            sent = self.send(calls) => sent,
+            // A line that went silent must not hold up those who come after it.
+            () = all_left => return,
+        };
         // A caller that is gone decided without this answer.
-        match self.send(calls).await {
+        match sent {
             Ok(replies) => {
                 for (caller, reply) in callers.into_iter().zip(replies) {
                     caller.send(one(Some(reply))).ok();

@@ -77,3 +77,27 @@ async fn a_caller_that_left_before_its_call_was_sent_is_not_charged() {
     // The one that was on its way may have arrived; the four that only waited have not.
     assert!(matches!(last, Value::Int(6..=7)), "{last:?}");
 }
+
+/// The line went silent: a batch that nobody waited for any more held up everybody until its own timeout, 11 s, also on
+/// the new line.
+#[tokio::test]
+async fn a_batch_ends_when_the_last_of_its_callers_has_left() {
+    let server = testkit::need!(testkit::redis::Server::start());
+    let backend = Backend::redis(&server.url()).unwrap();
+    let batch = batch(&backend);
+    batch.call(add("warm", 1)).await.unwrap();
+    server.stop();
+    let mut calls: Vec<_> = (0..4).map(|_| Box::pin(batch.call(add("silent", 1)))).collect();
+    for call in &mut calls {
+        assert!(call.now_or_never().is_none());
+    }
+    // The first went alone; now that it is gone the others go together.
+    drop(calls.remove(0));
+    tokio::task::yield_now().await;
+    assert_eq!(batch.inner.lane.lock().in_flight, 1);
+    drop(calls);
+    testkit::eventually(Duration::from_secs(5), "the lane to be free", async || batch.inner.lane.lock().in_flight == 0)
+        .await;
+    server.resume();
+    backend.shutdown().await;
+}
