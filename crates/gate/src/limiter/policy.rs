@@ -141,26 +141,24 @@ impl Policy {
             let limit = (self.limit / replicas).max(1);
             return Policy { limit, capacity: limit, at_once: limit, ..*self };
         }
+        // One call in so long, at the share's rate; one a year at least.
+        let slow_us = self.window_us.saturating_mul(replicas).div_ceil(self.limit).min(LONGEST_WINDOW_US);
         let shared = match self.algorithm {
-            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Policy::build(
-                self.algorithm,
-                self.limit,
-                self.window_us.saturating_mul(replicas),
-                self.capacity.div_ceil(replicas),
-                self.without_redis,
-            ),
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => {
+                let (longer_us, burst) = (self.window_us.saturating_mul(replicas), self.capacity.div_ceil(replicas));
+                Policy::build(self.algorithm, self.limit, longer_us, burst, self.without_redis)
+                    .or_else(|_| Policy::build(self.algorithm, 1, slow_us, burst, self.without_redis))
+                    .or_else(|_| Policy::build(self.algorithm, 1, slow_us, 1, self.without_redis))
+            }
             Algorithm::SlidingLog | Algorithm::SlidingCounter | Algorithm::FixedWindow => {
-                let (limit, window_us) = if self.limit >= replicas {
-                    (self.limit / replicas, self.window_us)
-                } else {
-                    (1, self.window_us.saturating_mul(replicas).div_ceil(self.limit))
-                };
+                let (limit, window_us) =
+                    if self.limit >= replicas { (self.limit / replicas, self.window_us) } else { (1, slow_us) };
                 let at_once = if self.is_spread() { (self.at_once / replicas).clamp(1, limit) } else { limit };
                 Policy::build(self.algorithm, limit, window_us, limit, self.without_redis)
                     .map(|share| Policy { at_once, ..share })
             }
         };
-        // A window that would become longer than a year: the whole limit once is still within the bound plus one burst.
+        // Never: one call in at most a year can be counted.
         shared.unwrap_or(*self)
     }
 

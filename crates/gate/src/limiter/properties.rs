@@ -281,14 +281,21 @@ fn bad_policies_are_refused_with_a_reason() {
 
 #[test]
 fn the_shares_of_all_replicas_stay_within_the_limit() {
+    const DAY_S: u64 = 86_400;
+    let a_year = [(1_000, 2), (100, 7), (10, 3), (7, 7), (100_000, 1_000)].map(|limits| (limits, 366 * DAY_S));
+    let a_month = [(30, 13), (1_000, 13), (5, 40)].map(|limits| (limits, 30 * DAY_S));
+    let a_second = [(1_000, 3), (10, 3), (1, 4), (7, 7), (3, 5)].map(|limits| (limits, 1));
     for algorithm in ALL {
-        for (limit, replicas) in [(1_000, 3), (10, 3), (1, 4), (7, 7), (3, 5)] {
-            let policy = Policy::new(algorithm, limit, Duration::from_secs(1)).unwrap();
+        for ((limit, replicas), window_s) in a_second.into_iter().chain(a_month).chain(a_year) {
+            let policy = Policy::new(algorithm, limit, Duration::from_secs(window_s)).unwrap();
             let share = policy.share(replicas);
             let per_second = |policy: &Policy| policy.limit as f64 / policy.window_us as f64;
             let together = f64::from(replicas) * per_second(&share);
             assert!(together <= per_second(&policy) * 1.000_001, "{algorithm:?} {limit}/{replicas}: {share:?}");
+            assert!(together >= per_second(&policy) * 0.5, "{algorithm:?} {limit}/{replicas}: {share:?}");
             assert!(share.capacity * u64::from(replicas) < limit + u64::from(replicas), "{algorithm:?} {share:?}");
         }
+        let one_a_year = Policy::new(algorithm, 1, Duration::from_secs(366 * DAY_S)).unwrap();
+        assert_eq!(one_a_year.share(4), one_a_year, "one each, where a longer window cannot be counted");
     }
 }
