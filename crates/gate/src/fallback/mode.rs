@@ -1,7 +1,7 @@
 //! When to trust Redis: the rules, and nothing else. No clock, no lock, no I/O.
 //!
 //! Shared → local after several failures in a row, or when most of a second's operations failed. Of a cluster one node may
-//! fail alone, and a few callers in a row may all have asked it: only the latter ends the trust there. Local lasts a dwell
+//! fail alone, and a few callers in a row may all have asked it: there the row must last for a second. Local lasts a dwell
 //! that doubles while Redis keeps failing soon after a return, so a flapping Redis changes the mode rarely. Back in
 //! shared mode, traffic returns over a ramp. The return is over when all replicas are back: as long as one of them decides
 //! by its share, the others would give its share a second time.
@@ -26,6 +26,8 @@ pub(crate) struct Trust {
     dwell_us: u64,
     is_cluster: bool,
     failures_in_a_row: u32,
+    /// When the first of them was.
+    failing_since_us: u64,
     second: Second,
     /// As of the last heartbeat.
     is_fleet_back: bool,
@@ -65,6 +67,7 @@ impl Trust {
             dwell_us: DWELL_US,
             is_cluster,
             failures_in_a_row: 0,
+            failing_since_us: 0,
             second: Second::default(),
             is_fleet_back: true,
         }
@@ -113,9 +116,13 @@ impl Trust {
     }
 
     pub(crate) fn failed(&mut self, now_us: u64) -> Change {
+        if self.failures_in_a_row == 0 {
+            self.failing_since_us = now_us;
+        }
         self.failures_in_a_row += 1;
         self.count(now_us, 1);
-        let in_a_row = self.failures_in_a_row >= FAILURES_IN_A_ROW && !self.is_cluster;
+        let is_long_enough = !self.is_cluster || now_us >= self.failing_since_us + SECOND_US;
+        let in_a_row = self.failures_in_a_row >= FAILURES_IN_A_ROW && is_long_enough;
         let most_failed = self.second.operations >= LEAST_SAMPLE && self.second.failures * 2 > self.second.operations;
         if self.is_local() || !(in_a_row || most_failed) {
             return Change::None;
@@ -171,6 +178,20 @@ mod tests {
         }
         let changes: Vec<Change> = (0..700).map(|_| trust.failed(S - 1)).collect();
         assert!(changes.contains(&Change::ToLocal));
+    }
+
+    /// Fewer than ten operations a second were never enough to tell.
+    #[test]
+    fn a_quiet_cluster_of_which_nobody_answers_loses_the_trust_within_seconds() {
+        let mut trust = Trust::new(true);
+        trust.succeeded(0);
+        let changes: Vec<Change> = (1..=10).map(|half| trust.failed(half * S / 2)).collect();
+        assert_eq!(changes.iter().position(|change| *change == Change::ToLocal), Some(4), "{changes:?}");
+        let mut trust = Trust::new(true);
+        for second in 0..20 {
+            trust.succeeded(second * S);
+            assert!((0..4).all(|_| trust.failed(second * S) == Change::None), "one node of it");
+        }
     }
 
     fn fail_until_local(trust: &mut Trust, now_us: u64) {
