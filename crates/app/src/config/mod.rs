@@ -61,6 +61,7 @@ struct RedisFile {
     prefix: String,
     ca_file: String,
     deadline: Span,
+    fewest_replicas: u32,
     share_circuits: bool,
 }
 
@@ -284,7 +285,12 @@ fn checked_redis(file: &RedisFile) -> Result<Option<Redis>, Invalid> {
         server.root_certificate = Some(pem.map_err(problem)?);
     }
     let deadline = file.deadline.within("redis.deadline", Duration::from_millis(1), Duration::from_secs(10))?;
-    let fallback = gate::fallback::Config { deadline, ..gate::fallback::Config::default() };
+    let fewest_replicas = file.fewest_replicas;
+    let fallback = gate::fallback::Config { deadline, fewest_replicas, ..gate::fallback::Config::default() };
+    if !(1..=fallback.most_replicas).contains(&fewest_replicas) {
+        let problem = format!("{fewest_replicas} is out of range: use 1 to {}", fallback.most_replicas);
+        return Err(Invalid::new("redis.fewest_replicas", problem));
+    }
     Ok(Some(Redis { server, fallback, shares_circuits: file.share_circuits }))
 }
 

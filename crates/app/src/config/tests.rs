@@ -176,6 +176,10 @@ fn brokers_are_hosts_and_ports_and_redis_comes_in_four_forms() {
     }
     assert!(environment(&[("REDIS_URL", "redis://x")]).unwrap().redis.unwrap().shares_circuits);
     assert!(environment(&[("USE_DISTRIBUTED_CB", "maybe")]).is_err());
+    let fewest = |count| environment(&[("REDIS_URL", "redis://x"), ("TIDEGATE__REDIS__FEWEST_REPLICAS", count)]);
+    assert_eq!(fewest("3").unwrap().redis.unwrap().fallback.fewest_replicas, 3);
+    let error = mistake(fewest("0"));
+    assert!(error.contains("redis.fewest_replicas: 0 is out of range: use 1 to 1000"), "{error}");
     for url in ["redis://:p%40ss@x:1/2", "rediss://u:p@x", "redis+sentinel://a,b/main", "redis+cluster://a:1,b:2"] {
         assert_eq!(environment(&[("REDIS_URL", url)]).unwrap().redis.unwrap().server.url, url);
     }

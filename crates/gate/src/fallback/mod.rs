@@ -57,7 +57,7 @@ pub enum Mode {
 pub struct Config {
     /// The longest a caller waits for Redis.
     pub deadline: Duration,
-    /// Bounds of what heartbeats may say about the number of live replicas.
+    /// Bounds of what heartbeats may say about the number of live replicas. Before the first one it is the fewest.
     pub fewest_replicas: u32,
     pub most_replicas: u32,
 }
