@@ -72,7 +72,8 @@ async fn redis_is_fit(shared: &Backend) -> Result<(), &'static str> {
     shared.ping().await.map_err(|_| "Redis does not answer; limits are decided locally")?;
     if shared.fallback().may_evict() {
         return Err(
-            "Redis evicts keys when it is full; set its maxmemory-policy to noeviction, permits are local until then",
+            "Redis evicts keys when it is full; set its maxmemory-policy to noeviction: until then each process \
+             decides alone about whatever holds permits",
         );
     }
     Ok(())
