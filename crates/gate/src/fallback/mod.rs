@@ -130,7 +130,8 @@ impl Fallback {
             metrics::counter!(FALLBACK_DECISIONS).increment(1);
             return None;
         }
-        let (result, now_us) = self.measured(operation, self.deadline, call).await;
+        // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
+        let (result, now_us) = self.measured(operation, self.deadline, Box::pin(call)).await;
         match result {
             Ok(value) => {
                 self.succeeded(now_us);
@@ -154,7 +155,7 @@ impl Fallback {
         if self.is_active() {
             return None;
         }
-        self.measured(operation, deadline, call).await.0.ok()
+        self.measured(operation, deadline, Box::pin(call)).await.0.ok()
     }
 
     /// The result of a call, too late being an error, and when it came.
@@ -165,8 +166,7 @@ impl Fallback {
         call: impl Future<Output = Result<T, Error>>,
     ) -> (Result<T, Error>, u64) {
         let started_us = Clock::System.now_us();
-        // Boxed: a client's future is large, and a caller that decides in memory should not carry it.
-        let result = timeout(deadline, Box::pin(call)).await;
+        let result = timeout(deadline, call).await;
         let now_us = Clock::System.now_us();
         let status = match &result {
             Ok(Ok(_)) => Status::Ok,

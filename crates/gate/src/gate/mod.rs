@@ -188,7 +188,8 @@ impl Gate {
             None => false,
         };
         let circuit = question.breaker.as_ref().filter(|breaker| breaker.is_shared()).map(Breaker::policy_argument);
-        let call = shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder);
+        // Boxed before it is wrapped: it is large, and each wrapper would hold it once more.
+        let call = Box::pin(shared.enter(target, policy, circuit, question.rate.as_ref(), question.holder));
         let permits = question.semaphore.as_ref();
         let mut unheard = permits.map(|semaphore| Unheard::new(semaphore, target, question.holder));
         let call = async {

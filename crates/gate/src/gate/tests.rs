@@ -197,3 +197,11 @@ fn the_gate_in_redis_equals_the_gate_in_memory() {
         Ok(())
     });
 }
+
+/// Each of thousands that wait in line holds one.
+#[test]
+fn a_call_on_its_way_in_holds_little() {
+    let (gate, key, policy) = (Gate::new(&Backend::memory()), Key::new("x").unwrap(), Policy::default());
+    let size = std::mem::size_of_val(&gate.enter(&key, &policy, NonZeroU64::MIN));
+    assert!(size <= 1024, "{size} bytes");
+}
