@@ -1,6 +1,6 @@
 //! JSON in which no name stands twice: the usual parser would keep the last and lose a condition without a word.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -31,7 +31,11 @@ impl PartialSchema for Written {
     }
 }
 
-impl ToSchema for Written {}
+impl ToSchema for Written {
+    fn name() -> Cow<'static, str> {
+        "Filter".into()
+    }
+}
 
 struct WrittenVisitor;
 
