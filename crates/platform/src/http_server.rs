@@ -19,6 +19,7 @@ use axum::{
     BoxError, Router,
     http::{Method, StatusCode, Uri},
 };
+use futures_util::TryFutureExt;
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -181,8 +182,9 @@ where
         let pulse = pulse.clone();
         hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
             pulse.beat();
-            let (pulse, answering) = (pulse.clone(), service.clone().call(request));
-            async move { answering.await.map(|answer| answer.map(|body| Beating { body, pulse })) }
+            let pulse = pulse.clone();
+            // No async block: it would hold what answers twice, and each request is moved with it.
+            service.clone().call(request).map_ok(move |answer| answer.map(|body| Beating { body, pulse }))
         })
     };
     // Its own token: the one of all tasks has a lock that every connection would take with every request.
