@@ -92,14 +92,15 @@ async fn records_wait_until_the_database_lets_them_in() {
         let lock = holder.transaction().await.unwrap();
         lock.batch_execute(&format!("LOCK TABLE {locked} IN SHARE MODE")).await.unwrap();
         set(setting);
+        // Past the connections that were lost, so that what fails next is of the setting.
+        let reads = async || taking.store.event("default", "none").await.is_ok();
+        eventually(Duration::from_secs(30), "the new connections", reads).await;
         let writing = taking.write(routed, &give_up);
         tokio::pin!(writing);
         let told = eventually(Duration::from_secs(30), "it to stall", async || stalls.longest().is_some());
-        // The first failure may be of the connection that it lost; one of those after it is of the setting.
-        let early = async { (told.await, tokio::time::sleep(Duration::from_secs(1)).await) };
         tokio::select! {
             _ = &mut writing => panic!("{setting}: it was done with, and not written"),
-            _ = early => (),
+            _ = told => (),
         }
         lock.rollback().await.unwrap();
         set("RESET ALL");
