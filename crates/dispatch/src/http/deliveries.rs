@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, NoBody, Page, PageQuery, Path, Query, utc},
+    http::{Json, NoBody, Page, PageQuery, Path, Query, limit_within, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -22,6 +22,8 @@ use crate::{
 const MOST_PAGES: usize = 20;
 /// Attempts of so many deliveries are read at a time, so that a page can end.
 const AT_A_TIME: usize = 50;
+/// Of one delivery in a page: each may hold 16 KiB of an answer.
+const MOST_ATTEMPTS: u32 = 100;
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +73,18 @@ pub(super) struct AttemptQuery {
     #[param(ignore)]
     limit: Option<u32>,
     #[param(ignore)]
+    after: Option<String>,
+}
+
+/// A page of one delivery's attempts.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AttemptsQuery {
+    /// How many to return, 1 to 100.
+    #[param(default = 50, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
     after: Option<String>,
 }
 
@@ -152,17 +166,21 @@ pub(super) async fn get(
 }
 
 /// List a delivery's attempts
-#[utoipa::path(get, path = "/v1/deliveries/{delivery}/attempts", tag = "deliveries", responses(
+///
+/// The last first.
+#[utoipa::path(get, path = "/v1/deliveries/{delivery}/attempts", tag = "deliveries", params(AttemptsQuery), responses(
     (status = 200, body = Page<Attempt>), (status = 404, body = Problem)))]
 pub(super) async fn attempts(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(AttemptsQuery { limit, after }): Query<AttemptsQuery>,
 ) -> Result<Json<Page<Attempt>>, Problem> {
     caller.require(Scope::DispatchRead)?;
+    let limit = limit_within(limit, MOST_ATTEMPTS)?;
     found(&dispatch, &caller, &id).await?;
-    let data = dispatch.store().attempts(&caller.tenant, &id).await?;
-    Ok(Json(Page { data, next: None }))
+    let rows = dispatch.store().attempts(&caller.tenant, &id, after.as_deref(), limit + 1).await?;
+    Ok(Json(Page::from_rows(rows, limit, |attempt| &attempt.id)))
 }
 
 /// Attempt a delivery once more, now

@@ -28,8 +28,6 @@ pub const MOST_BYTES: usize = 8 << 20;
 const AT_A_TIME: u32 = 10;
 /// Sorts behind every id.
 const END: &str = "~";
-/// Of one delivery: the schedule and what was done by hand.
-const MOST_ATTEMPTS: u32 = 100;
 
 /// Which deliveries to list. What is `None` is not asked.
 #[derive(Clone, Debug, Default)]
@@ -190,8 +188,15 @@ impl Store {
         Ok(Some(query!("list_deliveries_by_type").with([a, b, c, d, e, f, g, first, last, limit, after, behind])))
     }
 
-    pub async fn attempts(&self, tenant: &str, delivery: &str) -> Result<Vec<Attempt>, Error> {
-        let step = query!("list_attempts").with([tenant.into(), delivery.into(), MOST_ATTEMPTS.into()]);
+    /// Of one delivery, the last first.
+    pub async fn attempts(
+        &self,
+        tenant: &str,
+        delivery: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Attempt>, Error> {
+        let step = query!("list_attempts").with([tenant.into(), delivery.into(), after.into(), limit.into()]);
         Ok(self.database.fetch(step).await?.iter().map(attempt).collect())
     }
 

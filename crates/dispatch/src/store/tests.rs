@@ -184,7 +184,7 @@ async fn a_zombie_changes_nothing_after_its_lease_was_taken_over() {
         assert_eq!(status_of(&store, &heir.id).await, Status::Processing);
         assert_eq!(store.record(vec![record(&heir, Status::Delivered, None)]).await.unwrap(), 1);
         assert_eq!(store.record(vec![record(&heir, Status::Failed, None)]).await.unwrap(), 0, "an outcome counts once");
-        assert_eq!(store.attempts("acme", &heir.id).await.unwrap().len(), 1);
+        assert_eq!(store.attempts("acme", &heir.id, None, 10).await.unwrap().len(), 1);
     })
     .await;
 }
@@ -203,8 +203,32 @@ async fn outcomes_set_status_attempts_and_the_next_due_time() {
         assert_eq!(claim(&store, "w").await.len(), 0, "not due yet");
         let due = store.next_due().await.unwrap().unwrap();
         assert!(due > MINUTE / 2 && due <= MINUTE, "{due:?}");
-        let attempt = store.attempts("acme", &first.id).await.unwrap().remove(0);
+        let attempt = store.attempts("acme", &first.id, None, 10).await.unwrap().remove(0);
         assert_eq!((attempt.number, attempt.response_status, attempt.duration_ms), (1, Some(200), 5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attempts_are_listed_the_last_first_page_by_page() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 1)]).await;
+        let mut delivery = String::new();
+        for _ in 0..5 {
+            let claimed = claim(&store, "w").await.remove(0);
+            store.record(vec![record(&claimed, Status::Retrying, Some(Duration::ZERO))]).await.unwrap();
+            delivery = claimed.id;
+        }
+        let mut pages = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let page = store.attempts("acme", &delivery, after.as_deref(), 2).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(last.id.clone());
+            pages.push(page.iter().map(|attempt| attempt.number).collect::<Vec<_>>());
+        }
+        assert_eq!(pages, [vec![5, 4], vec![3, 2], vec![1]]);
+        assert!(store.attempts("globex", &delivery, None, 2).await.unwrap().is_empty(), "another tenant's");
     })
     .await;
 }

@@ -206,7 +206,7 @@ async fn a_purge_never_takes_what_is_still_due() {
         let counts = store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap().counts;
         assert_eq!((counts.deleted, counts.events_deleted, counts.skipped), (1, 2, 2));
         assert!(store.event("acme", "e0").await.unwrap().is_none());
-        assert!(store.attempts("acme", &all[0].id).await.unwrap().is_empty());
+        assert!(store.attempts("acme", &all[0].id, None, 10).await.unwrap().is_empty());
         assert!(store.event("acme", "unwanted").await.unwrap().is_none());
         assert_eq!(look(&store, &Walk::Tenant).await.len(), 2);
         let again = take_in(&store, vec![event("e0", 1)]).await;
