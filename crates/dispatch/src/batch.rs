@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What one caller wants written, and how it is told.
 struct Group<I, O> {
     items: Vec<I>,
-    reply: oneshot::Sender<Result<Vec<O>, Error>>,
+    /// `None`: nobody waits for it.
+    reply: Option<oneshot::Sender<Result<Vec<O>, Error>>>,
 }
 
 /// A queue in front of a batched write. Cheap to clone.
@@ -68,34 +69,42 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         self.write_all(vec![item]).await?.pop().ok_or(Error::Closed)
     }
 
+    /// Leaves the item to be written, and waits for no more than a place in the queue.
+    pub(crate) async fn leave(&self, item: I) -> Result<(), Error> {
+        self.sender.send(Group { items: vec![item], reply: None }).await.map_err(|_| Error::Closed)
+    }
+
     /// Waits until all of them are written; the answers are in their order.
     pub(crate) async fn write_all(&self, items: Vec<I>) -> Result<Vec<O>, Error> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
         let (reply, answer) = oneshot::channel();
-        let queued = tokio::time::timeout(PATIENCE, self.sender.send(Group { items, reply })).await;
+        let queued = tokio::time::timeout(PATIENCE, self.sender.send(Group { items, reply: Some(reply) })).await;
         queued.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
 
-type Reply<O> = (oneshot::Sender<Result<Vec<O>, Error>>, usize);
+type Reply<O> = (Option<oneshot::Sender<Result<Vec<O>, Error>>>, usize);
 
 fn answer<O>(name: &str, written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>) {
     match written {
         Ok(outputs) => {
             let mut outputs = outputs.into_iter();
             for (reply, count) in replies {
-                // The caller may be gone; what was written stands.
-                drop(reply.send(Ok(outputs.by_ref().take(count).collect())));
+                let outputs = outputs.by_ref().take(count).collect();
+                if let Some(reply) = reply {
+                    // The caller may be gone; what was written stands.
+                    drop(reply.send(Ok(outputs)));
+                }
             }
         }
         Err(error) => {
             // Here and not where they are answered: hundreds may share it.
             tracing::warn!(batch = name, count = replies.len(), error = %Chain(&error), "A batch failed.");
             let error = Arc::new(error);
-            for (reply, _) in replies {
+            for reply in replies.into_iter().filter_map(|(reply, _)| reply) {
                 drop(reply.send(Err(Error::Batch(Arc::clone(&error)))));
             }
         }

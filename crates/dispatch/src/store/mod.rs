@@ -3,6 +3,7 @@
 //! This file is the hot path, the same four operations on both databases: take events in, claim what is due, record
 //! outcomes, give leases back. Each is one batch and one commit. `records` is everything else.
 
+mod filing;
 pub mod jobs;
 mod only_worker;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use platform::{
 };
 use time::OffsetDateTime;
 
+use self::filing::Filing;
 pub use self::only_worker::OnlyWorker;
 use crate::{delivery::Status, place::Place, stall::Stalls};
 
@@ -46,6 +48,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V5__operations", include_str!("../../migrations/sqlite/V5__operations.sql")),
         ("V6__changes", include_str!("../../migrations/sqlite/V6__changes.sql")),
         ("V7__waiting", include_str!("../../migrations/sqlite/V7__waiting.sql")),
+        ("V8__filed", include_str!("../../migrations/sqlite/V8__filed.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -193,11 +196,12 @@ pub struct NewAttempt {
 pub struct Store {
     database: Database,
     stalls: Stalls,
+    filing: Filing,
 }
 
 impl Store {
     pub fn new(database: Database) -> Self {
-        Store { database, stalls: Stalls::default() }
+        Store { database, stalls: Stalls::default(), filing: Filing::default() }
     }
 
     /// Writes that are tried again and again.
@@ -217,7 +221,7 @@ impl Store {
     pub async fn take_in(&self, events: impl Into<Arc<[NewEvent]>>, lease: &Lease) -> Result<Vec<Accepted>, Error> {
         let events = events.into();
         match &self.database {
-            Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone()).await,
+            Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone(), self.filing.clone()).await,
             Database::Postgres(database) => {
                 self.write_into_days(database, || postgres::take_in(database, &events, lease)).await
             }

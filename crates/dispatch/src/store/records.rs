@@ -142,6 +142,7 @@ impl Store {
 
     /// Cancels what waits for a subscription that is gone. A thousand rows at a time: there may be millions.
     pub async fn cancel_all_of(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        self.file().await;
         let mut after = String::new();
         loop {
             let next = query!("next_of_subscription").with([tenant.into(), id.into(), after.as_str().into()]);

@@ -108,6 +108,9 @@ impl Store {
             let uid = self.uid_of_event(tenant, after).await?.unwrap_or_else(|| after.to_owned());
             last = last.min(uid);
         }
+        if filter.event_type.is_some() {
+            self.file().await;
+        }
         let query = || if filter.event_type.is_some() { query!("list_events_by_type") } else { query!("list_events") };
         let mut events: Vec<Event> = Vec::new();
         let (mut bytes, mut left) = (0, limit);
@@ -151,6 +154,9 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Delivery>, Error> {
+        if matches!(filter.along(), Along::Subscription | Along::Type) {
+            self.file().await;
+        }
         let step = match filter.along() {
             Along::Type => match self.by_type(tenant, filter, after, limit).await? {
                 Some(step) => step,

@@ -7,20 +7,37 @@ use platform::db::{Error, sqlite::Sqlite};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use time::OffsetDateTime;
 
-use super::{Accepted, Claimed, Found, KnownEvent, Lease, NewEvent, Record, milliseconds};
+use super::{
+    Accepted, Claimed, Found, KnownEvent, Lease, NewEvent, Record,
+    filing::{Filing, note},
+    milliseconds,
+};
 
-pub(super) async fn take_in(database: &Sqlite, events: Arc<[NewEvent]>, lease: Lease) -> Result<Vec<Accepted>, Error> {
+pub(super) async fn take_in(
+    database: &Sqlite,
+    events: Arc<[NewEvent]>,
+    lease: Lease,
+    filing: Filing,
+) -> Result<Vec<Accepted>, Error> {
     database
         .write_batch(move |connection| {
             let now = now(connection)?;
-            events.iter().map(|event| insert(connection, event, &lease, now)).collect()
+            let accepted: Vec<Accepted> =
+                events.iter().map(|event| insert(connection, event, &lease, now)).collect::<Result<_, _>>()?;
+            let fresh = events.iter().zip(&accepted).filter(|(_, accepted)| matches!(accepted, Accepted::New { .. }));
+            filing.note(connection, fresh.map(|(event, _)| event))?;
+            Ok(accepted)
         })
         .await
 }
 
 /// An event of our own, for anyone to deliver.
-pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<Accepted> {
-    insert(connection, event, &Lease::nobody(), now)
+pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<()> {
+    if let Accepted::New { .. } = insert(connection, event, &Lease::nobody(), now)? {
+        let deliveries: Vec<&str> = event.deliveries.iter().map(|delivery| delivery.id.as_str()).collect();
+        note(connection, &[&event.uid], &deliveries)?;
+    }
+    Ok(())
 }
 
 /// One moment for a whole batch, by SQLite's clock.

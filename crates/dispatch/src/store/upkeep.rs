@@ -35,10 +35,13 @@ const LONGEST: Duration = Duration::from_secs(600);
 const LOCK: i64 = 0x6469_7370_6174_6368;
 
 impl Store {
-    /// Makes the partitions of the coming days. Intake needs today's, so this runs before it, and fails for want of that
+    /// Makes the partitions of the coming days (in SQLite it files what was left unfiled). Intake needs today's, so this runs before it, and fails for want of that
     /// alone; without the right to make any it says so.
     pub async fn prepare_days(&self) -> Result<(), crate::error::Error> {
-        let Database::Postgres(postgres) = &self.database else { return Ok(()) };
+        let Database::Postgres(postgres) = &self.database else {
+            self.file().await;
+            return Ok(());
+        };
         let mut client = postgres.client().await?;
         let today = database_date(&client).await?;
         let missing = missing_days(&client, today).await?;
@@ -84,7 +87,9 @@ async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Er
                     }
                     for statement in [
                         include_str!("sqlite/delete_attempts.sql"),
+                        include_str!("sqlite/unfile_deliveries.sql"),
                         include_str!("sqlite/delete_deliveries.sql"),
+                        include_str!("sqlite/unfile_event.sql"),
                         include_str!("sqlite/delete_event.sql"),
                     ] {
                         rows += connection.prepare_cached(statement)?.execute([uid])?;

@@ -1,6 +1,6 @@
 //! One delivery, from a runner's hands to its record: gate, signature, call, outcome.
 
-use std::{borrow::Cow, convert::Infallible, num::NonZeroU64, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{borrow::Cow, num::NonZeroU64, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
@@ -8,11 +8,12 @@ use futures_util::FutureExt;
 use gate::gate::{By, Entry, Outcome as Report, Refused};
 use platform::{
     crash::crash_point,
-    http_client::{Answer, Call, CallError},
+    http_client::{Answer, Call, CallError, Turn},
     id,
     problem::Chain,
     shutdown::TASK_PANICS,
 };
+use serde::Serializer;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -22,6 +23,8 @@ use tokio::{
 use super::{
     Inner, Job,
     lane::{LaneKey, Placed, Shape},
+    leases::Kept,
+    outcomes::Ended,
 };
 use crate::{
     catalog::{Endpoint, Reach},
@@ -59,11 +62,7 @@ impl Inner {
         }
         match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
             Placed::Queued => (),
-            Placed::Run(job) => {
-                let inner = Arc::clone(self);
-                // Boxed: a large future is moved several times on its way into the runtime.
-                self.tasks.spawn("delivery", Box::pin(inner.run(key, job)));
-            }
+            Placed::Run(job) => self.begin(key, job, endpoint.reach.as_ref()),
             Placed::Full(job, wait) => self.write_later(deferred(&job.delivery, wait, None)),
         }
     }
@@ -101,53 +100,58 @@ impl Inner {
         ended(delivery, Status::Cancelled, "the subscription is gone")
     }
 
-    async fn run(self: Arc<Self>, key: LaneKey, first: Job) {
-        let mut next = Some(first);
-        while let Some(job) = next {
-            // A panic must not cost the lane its runner, nor the delivery its future.
-            let attempted = AssertUnwindSafe(self.deliver(&key, &job)).catch_unwind().await;
-            let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
-            self.lanes.called(&key);
-            self.count(&record);
-            let is_soon =
-                record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
-            // The database may be slow to take it: as long as it waits, nobody else makes the call.
-            let written = tokio::select! {
-                written = self.records.write(record) => written,
-                never = self.keep_lease(&job) => match never {},
-            };
-            if let Err(error) = written {
-                tracing::error!(
-                    delivery = job.delivery.id, error = %Chain(&error),
-                    "An outcome was not written; the delivery will be repeated."
-                );
-            }
-            if is_soon || job.delivery.is_ordered {
-                // An ordered line has a new head.
-                self.wake.notify_one();
-            }
-            let may_go_on = !self.tasks.stopping().is_cancelled();
-            next = self.lanes.next(&key, may_go_on);
-            self.made_room();
+    /// Runs a job when its host has a turn for it: until then nothing is kept of it but itself.
+    fn begin(self: &Arc<Self>, key: LaneKey, job: Job, reach: Option<&Reach>) {
+        let inner = Arc::clone(self);
+        // Boxed: a large future is moved several times on its way into the runtime.
+        let run = move |turn| Arc::clone(&inner).tasks.spawn("delivery", Box::pin(inner.run(key, job, turn)));
+        match reach {
+            Some(reach) => self.deps.client.when_free(&reach.target, move |turn| run(Some(turn))),
+            None => run(None),
+        }
+    }
+
+    async fn run(self: Arc<Self>, key: LaneKey, job: Job, turn: Option<Turn>) {
+        let kept = self.leases.keep(&job);
+        // A panic must not cost the lane its runner, nor the delivery its future.
+        let attempted = AssertUnwindSafe(self.deliver(&key, &job, turn)).catch_unwind().await;
+        let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
+        self.lanes.called(&key);
+        self.count(&record);
+        let is_soon =
+            record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
+        // An ordered line has a new head.
+        let wakes_poller = is_soon || job.delivery.is_ordered;
+        self.leave(record, Some((key, kept)), wakes_poller).await;
+    }
+
+    /// A runner is done with a job, its outcome written: the next in its lane may go.
+    pub(super) fn go_on(self: &Arc<Self>, key: LaneKey) {
+        let may_go_on = !self.tasks.stopping().is_cancelled();
+        if let Some(job) = self.lanes.next(&key, may_go_on) {
+            let endpoint = self.deps.catalog.endpoint(&key.tenant, &key.subscription);
+            self.begin(key, job, endpoint.as_ref().and_then(|endpoint| endpoint.reach.as_ref()));
+        }
+        self.made_room();
+    }
+
+    async fn leave(self: Arc<Self>, record: Record, runner: Option<(LaneKey, Kept)>, wakes_poller: bool) {
+        let ended = Ended { inner: Arc::clone(&self), record, runner, wakes_poller };
+        if self.outcomes.leave(ended).await.is_err() {
+            tracing::error!("An outcome was not written: nobody is left to write it. Its lease will end instead.");
         }
     }
 
     fn write_later(self: &Arc<Self>, record: Record) {
-        let inner = Arc::clone(self);
         self.count(&record);
-        self.tasks.spawn("deferral", async move {
-            if let Err(error) = inner.records.write(record).await {
-                tracing::error!(error = %Chain(&error), "A deferral was not written; its lease will end instead.");
-            }
-            inner.wake.notify_one();
-        });
+        self.tasks.spawn("deferral", Arc::clone(self).leave(record, None, true));
     }
 
     fn count(&self, record: &Record) {
         metrics::counter!(names::DELIVERIES, "result" => record.status.as_str()).increment(1);
     }
 
-    async fn deliver(&self, key: &LaneKey, job: &Job) -> Record {
+    async fn deliver(&self, key: &LaneKey, job: &Job, mut turn: Option<Turn>) -> Record {
         let delivery = &job.delivery;
         let mut next_place = FIRST_WAIT.mul_f64(0.5 + jitter());
         let mut head = None;
@@ -167,7 +171,10 @@ impl Inner {
                 return deferred(delivery, Duration::ZERO, None);
             }
             // Before the pass: what the gate lets go must not wait, or the receiver sees it in one heap.
-            let mut turn = self.deps.client.turn(&reach.target).await;
+            let mut turn = match turn.take() {
+                Some(turn) => turn,
+                None => self.deps.client.turn(&reach.target).await,
+            };
             match self.enter(&endpoint).await {
                 Entry::Pass(pass) => {
                     drop(head);
@@ -245,39 +252,15 @@ impl Inner {
             tls: reach.tls.as_ref(),
         };
         crash_point("send.before");
-        let answer = tokio::select! {
-            answer = self.deps.client.post(call) => answer,
-            never = self.keep_lease(job) => match never {},
-        };
+        let answer = self.deps.client.post(call).await;
         crash_point("send.after");
         let duration = started.elapsed();
         let outcome = outcome(&answer);
         metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);
         metrics::histogram!(names::ATTEMPT_SECONDS).record(duration.as_secs_f64());
         let attempt = new_attempt(duration, answer, &outcome);
-        // It may have to tell the database of the subscription's health, and wait for that.
-        let record = tokio::select! {
-            record = self.conclude(endpoint, delivery, &outcome, attempt) => record,
-            never = self.keep_lease(job) => match never {},
-        };
+        let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
         (record, if outcome.is_success() { Report::Success } else { Report::Failure })
-    }
-
-    /// A call may take longer than its lease. While it runs, nobody else makes it.
-    async fn keep_lease(&self, job: &Job) -> Infallible {
-        let half = self.deps.lease.length / 2;
-        let mut next = job.claimed_at + half;
-        loop {
-            tokio::time::sleep_until(next).await;
-            next = Instant::now() + half;
-            if let Err(error) = self.renewals.write((job.delivery.id.clone(), job.delivery.fence)).await {
-                tracing::warn!(
-                    delivery = job.delivery.id, error = %Chain(&error),
-                    "A lease was not renewed; trying again."
-                );
-                next = Instant::now() + half / 4;
-            }
-        }
     }
 
     /// What the rules say follows, and what the subscription itself must know of it.
@@ -422,15 +405,20 @@ fn new_attempt(duration: Duration, answer: Result<Answer, CallError>, outcome: &
     }
 }
 
-/// One text for each name: values of a header that was sent more than once are joined, as a proxy would.
+/// One text for each name, in their order: values of a header that was sent more than once are joined, as a proxy would.
 fn header_json(headers: &HeaderMap) -> String {
-    let value = |name| {
-        let values: Vec<_> =
-            headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-        values.join(", ")
-    };
-    let pairs = headers.keys().map(|name| (name.as_str(), value(name)));
-    serde_json::to_string(&pairs.collect::<std::collections::BTreeMap<_, _>>()).unwrap_or_default()
+    let mut pairs: Vec<(&str, Cow<'_, str>)> = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        match pairs.iter_mut().find(|(known, _)| *known == name.as_str()) {
+            Some((_, joined)) => *joined = format!("{joined}, {value}").into(),
+            None => pairs.push((name.as_str(), value)),
+        }
+    }
+    pairs.sort_unstable_by_key(|(name, _)| *name);
+    let mut json = Vec::with_capacity(256);
+    let written = serde_json::Serializer::new(&mut json).collect_map(pairs);
+    written.map(|()| String::from_utf8(json).unwrap_or_default()).unwrap_or_default()
 }
 
 fn jitter() -> f64 {

@@ -6,6 +6,7 @@
 mod attempt;
 mod health;
 mod lane;
+mod leases;
 mod outcomes;
 
 use std::{
@@ -23,7 +24,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::lane::Lanes;
+use self::{lane::Lanes, leases::Leases, outcomes::Ended};
 use crate::{
     batch::Batcher,
     catalog::{Catalog, REFRESH, SubscriptionKey},
@@ -31,7 +32,7 @@ use crate::{
     error::Error,
     metrics as names,
     place::Place,
-    store::{Claimed, Found, Lease, Record, Store, records::AIR},
+    store::{Claimed, Found, Lease, Store, records::AIR},
 };
 
 /// How often the age of the oldest delivery is measured: it is one query over all that wait.
@@ -69,9 +70,8 @@ pub struct Worker {
 
 pub(crate) struct Inner {
     pub(crate) deps: Deps,
-    pub(crate) records: Batcher<Record, ()>,
-    /// Ids and fences of calls that outlast their lease.
-    renewals: Batcher<(String, i64), ()>,
+    outcomes: Batcher<Ended, ()>,
+    leases: Arc<Leases>,
     lanes: Lanes,
     tasks: Tasks,
     wake: Notify,
@@ -84,13 +84,12 @@ pub(crate) struct Inner {
 impl Worker {
     pub fn start(deps: Deps, tasks: &Tasks) -> Self {
         let store = deps.store.clone();
-        let records = Batcher::start(tasks, "outcomes", 1000, 2, move |records| write(store.clone(), records));
-        let (store, length) = (deps.store.clone(), deps.lease.length);
-        let renewals =
-            Batcher::start(tasks, "renewals", 1000, 1, move |held: Vec<_>| renew(store.clone(), held, length));
+        let outcomes = Batcher::start(tasks, "outcomes", 1000, 2, move |ended| outcomes::record(store.clone(), ended));
+        let leases = Arc::<Leases>::default();
+        tasks.spawn_servant("leases", Arc::clone(&leases).renew(deps.store.clone(), deps.lease.length));
         let lanes = Lanes::new(deps.config.max_in_flight);
         let (wake, asking, is_short_of_room) = (Notify::new(), Semaphore::new(ASKING), AtomicBool::new(false));
-        let inner = Inner { deps, records, renewals, lanes, tasks: tasks.clone(), wake, asking, is_short_of_room };
+        let inner = Inner { deps, outcomes, leases, lanes, tasks: tasks.clone(), wake, asking, is_short_of_room };
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());
@@ -274,16 +273,4 @@ impl Inner {
             self.wake.notify_one();
         }
     }
-}
-
-async fn renew(store: Store, held: Vec<(String, i64)>, length: Duration) -> Result<Vec<()>, Error> {
-    let count = held.len();
-    store.renew(held, length).await?;
-    Ok(vec![(); count])
-}
-
-async fn write(store: Store, records: Vec<Record>) -> Result<Vec<()>, Error> {
-    let count = records.len();
-    outcomes::write(&store, records.into()).await;
-    Ok(vec![(); count])
 }

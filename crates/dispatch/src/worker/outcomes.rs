@@ -11,7 +11,9 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use platform::{crash::crash_point, problem::Chain};
 
+use super::{Inner, lane::LaneKey, leases::Kept};
 use crate::{
+    error::Error,
     metrics as names,
     store::{NewAttempt, Record, Store},
 };
@@ -21,7 +23,34 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// In the place of words that the database does not take.
 const UNSAID: &str = "what became of it could not be written; the log has the cause";
 
-pub(super) fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
+/// What became of a delivery, and what follows once that is written.
+pub(super) struct Ended {
+    pub(super) inner: Arc<Inner>,
+    pub(super) record: Record,
+    /// Of a runner: the next in its lane may go. A delivery that was put off had none.
+    pub(super) runner: Option<(LaneKey, Kept)>,
+    /// Something is due, or soon will be.
+    pub(super) wakes_poller: bool,
+}
+
+pub(super) async fn record(store: Store, ended: Vec<Ended>) -> Result<Vec<()>, Error> {
+    let count = ended.len();
+    let (records, followed): (Vec<_>, Vec<_>) =
+        ended.into_iter().map(|ended| (ended.record, (ended.inner, ended.runner, ended.wakes_poller))).unzip();
+    write(&store, records.into()).await;
+    for (inner, runner, wakes_poller) in followed {
+        if wakes_poller {
+            inner.wake.notify_one();
+        }
+        if let Some((key, kept)) = runner {
+            drop(kept);
+            inner.go_on(key);
+        }
+    }
+    Ok(vec![(); count])
+}
+
+fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
     Box::pin(async move {
         let (mut pause, mut stall) = (FIRST_PAUSE, store.stalls().watch());
         loop {

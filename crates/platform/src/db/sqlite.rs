@@ -32,7 +32,7 @@ const GROUP: usize = 1024;
 
 /// Every write looks pages up in a dozen trees: 64 MiB of them, taken as they are used, save a read from the file each.
 /// The same few pages change again and again, so moving them from the log to the file less often costs less.
-const WRITER: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 8000;";
+const WRITER: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 4000;";
 
 /// More than an event and its deliveries take: where this fits, they do.
 const FILL: &str = "CREATE TABLE IF NOT EXISTS room (filling BLOB); INSERT INTO room VALUES (zeroblob(262144));";
@@ -180,7 +180,9 @@ pub fn make_private_folder(folder: &Path) -> io::Result<()> {
 fn connect(path: &Path) -> Result<Connection, Error> {
     let connection = Connection::open(path)?;
     connection.execute_batch(
-        "PRAGMA busy_timeout = 5000;
+        // Of a new file only. Most of what is written is appended, and each page costs two calls and a checksum.
+        "PRAGMA page_size = 8192;
+         PRAGMA busy_timeout = 5000;
          PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;

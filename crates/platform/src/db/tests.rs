@@ -338,7 +338,7 @@ async fn a_file_that_cannot_grow_is_unfit_until_there_is_room_again() {
         let payload = Value::Bytes(vec![1; 100_000]);
         database.transact([INSERT.with(["large".into(), Value::Null, Value::Null, payload])])
     };
-    grow_to(sqlite, 20).await;
+    grow_to(sqlite, 10).await;
     database.ping().await.expect("what was never tried is not known to fail");
     let error = large().await.unwrap_err();
     assert!(error.is_of_the_disk() && error.is_transient(), "{error:?}");
@@ -361,7 +361,7 @@ async fn a_write_that_finds_no_room_takes_its_group_with_it_and_all_may_try_agai
     let folder = tempfile::tempdir().unwrap();
     let database = migrated(&Config::new(&file(""), folder.path()).unwrap()).await;
     let Database::Sqlite(sqlite) = &database else { panic!("SQLite is the default") };
-    grow_to(sqlite, 20).await;
+    grow_to(sqlite, 10).await;
     let (first, last) = (database.transact([thing("first", 1)]), database.transact([thing("last", 1)]));
     let more = "CREATE TABLE more (filling); INSERT INTO more VALUES (zeroblob(100000))";
     let full = sqlite.write(move |connection| connection.execute_batch(more));

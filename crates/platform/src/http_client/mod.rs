@@ -128,6 +128,11 @@ impl HttpClient {
         self.0.turns.take(&target.origin).await
     }
 
+    /// The same without anyone who waits: `begin` is called here and now, or when its turn comes.
+    pub fn when_free(&self, target: &Target, begin: impl FnOnce(Turn) + Send + 'static) {
+        self.0.turns.when_free(&target.origin, begin);
+    }
+
     pub async fn post(&self, call: Call<'_>) -> Result<Answer, CallError> {
         let progress = Progress::new();
         let result = match timeout(call.deadline, Box::pin(self.0.send(&call, &progress))).await {

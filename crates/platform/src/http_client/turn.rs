@@ -7,15 +7,12 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 /// A host that has answered nobody for this long is slow.
 const SLOW: Duration = Duration::from_millis(50);
@@ -33,8 +30,36 @@ pub(super) struct Turns {
 #[derive(Default)]
 struct Host {
     taken: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    waiting: VecDeque<Waiting>,
     last_answer: Option<Answered>,
+    /// Someone looks now and then whether those who wait have waited long enough.
+    has_watcher: bool,
+}
+
+struct Waiting {
+    since: Instant,
+    next: Next,
+}
+
+/// Who has the turn next.
+enum Next {
+    Task(oneshot::Sender<Turn>),
+    Call(Box<dyn FnOnce(Turn) + Send>),
+}
+
+impl Next {
+    /// It was given up while it waited.
+    fn is_gone(&self) -> bool {
+        matches!(self, Next::Task(sender) if sender.is_closed())
+    }
+
+    /// Not under a lock: one that is given up in this moment passes the turn on.
+    fn begin(self, turn: Turn) {
+        match self {
+            Next::Task(sender) => drop(sender.send(turn)),
+            Next::Call(begin) => begin(turn),
+        }
+    }
 }
 
 struct Answered {
@@ -44,22 +69,13 @@ struct Answered {
 
 /// A call's turn; the next one's when it is dropped.
 pub struct Turn {
-    /// Absent once it is passed on.
-    seat: Option<Seat>,
-    is_answered: bool,
-}
-
-struct Seat {
     turns: Arc<Turns>,
     origin: Arc<str>,
     since: Instant,
+    is_answered: bool,
 }
 
 impl Turn {
-    fn new(seat: Seat) -> Self {
-        Turn { seat: Some(seat), is_answered: false }
-    }
-
     /// The call was made and has ended.
     pub fn answered(mut self) {
         self.is_answered = true;
@@ -68,9 +84,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            seat.turns.pass_on(&seat, self.is_answered);
-        }
+        self.turns.pass_on(self);
     }
 }
 
@@ -80,6 +94,24 @@ impl Host {
         let took = self.last_answer.as_ref().map_or(Duration::ZERO, |answered| answered.took);
         most.saturating_mul(1 + usize::try_from(took.as_millis() / LONG_ANSWER.as_millis()).unwrap_or(usize::MAX - 1))
     }
+
+    fn is_answering(&self, now: Instant) -> bool {
+        self.last_answer.as_ref().is_some_and(|answered| now.duration_since(answered.at) < SLOW)
+    }
+
+    /// The next in line, who has a turn from now on, as long as `is_due` says so of it.
+    fn next(&mut self, is_due: impl Fn(&Host, &Waiting) -> bool) -> Option<Next> {
+        loop {
+            if !is_due(self, self.waiting.front()?) {
+                return None;
+            }
+            let next = self.waiting.pop_front()?.next;
+            if !next.is_gone() {
+                self.taken += 1;
+                return Some(next);
+            }
+        }
+    }
 }
 
 impl Turns {
@@ -88,62 +120,106 @@ impl Turns {
     }
 
     pub(super) async fn take(self: &Arc<Self>, origin: &Arc<str>) -> Turn {
-        let seat = || Seat { turns: Arc::clone(self), origin: Arc::clone(origin), since: Instant::now() };
-        let (sender, mut mine) = oneshot::channel();
-        {
-            let mut hosts = self.hosts.lock();
-            let host = hosts.entry(Arc::clone(origin)).or_default();
-            if host.taken < host.allowed(self.most) {
-                host.taken += 1;
-                return Turn::new(seat());
-            }
-            host.waiting.push_back(sender);
+        if self.take_free(origin) {
+            return self.turn(origin);
         }
-        let (begun, mut pause) = (Instant::now(), SLOW);
-        loop {
-            match timeout(pause, &mut mine).await {
-                Ok(Ok(turn)) => return turn,
-                // Thousands may wait here, so each looks more and more seldom.
-                Err(_) if begun.elapsed() < LONGEST_WAIT && self.is_answering(origin) => pause *= 2,
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
-        self.hosts.lock().entry(Arc::clone(origin)).or_default().taken += 1;
-        Turn::new(seat())
+        let (sender, mine) = oneshot::channel();
+        self.stand_in_line(origin, Next::Task(sender));
+        // A line is never dropped before those who stand in it.
+        mine.await.unwrap_or_else(|_| {
+            self.hosts.lock().entry(Arc::clone(origin)).or_default().taken += 1;
+            self.turn(origin)
+        })
     }
 
-    fn is_answering(&self, origin: &Arc<str>) -> bool {
-        let hosts = self.hosts.lock();
-        let last_answer = hosts.get(origin).and_then(|host| host.last_answer.as_ref());
-        last_answer.is_some_and(|answered| answered.at.elapsed() < SLOW)
+    /// Begins with `begin`: here and now, or later where others are served first. Nothing but `begin` is kept until then.
+    pub(super) fn when_free(self: &Arc<Self>, origin: &Arc<str>, begin: impl FnOnce(Turn) + Send + 'static) {
+        if self.take_free(origin) {
+            begin(self.turn(origin));
+        } else {
+            self.stand_in_line(origin, Next::Call(Box::new(begin)));
+        }
     }
 
-    fn pass_on(&self, seat: &Seat, is_answered: bool) {
+    fn turn(self: &Arc<Self>, origin: &Arc<str>) -> Turn {
+        Turn { turns: Arc::clone(self), origin: Arc::clone(origin), since: Instant::now(), is_answered: false }
+    }
+
+    fn take_free(&self, origin: &Arc<str>) -> bool {
         let mut hosts = self.hosts.lock();
-        let Some(host) = hosts.get_mut(&seat.origin) else { return };
-        if is_answered {
-            host.last_answer = Some(Answered { at: Instant::now(), took: seat.since.elapsed() });
+        let host = hosts.entry(Arc::clone(origin)).or_default();
+        let is_free = host.taken < host.allowed(self.most);
+        host.taken += usize::from(is_free);
+        is_free
+    }
+
+    fn stand_in_line(self: &Arc<Self>, origin: &Arc<str>, next: Next) {
+        let mut hosts = self.hosts.lock();
+        let host = hosts.entry(Arc::clone(origin)).or_default();
+        host.waiting.push_back(Waiting { since: Instant::now(), next });
+        if !std::mem::replace(&mut host.has_watcher, true) {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "holds no work that shutdown should wait for; ends by itself"
+            )]
+            drop(tokio::spawn(watch(Arc::downgrade(self), Arc::clone(origin))));
         }
-        host.taken -= 1;
-        // More than are allowed may be out since the host was slow; then nobody follows.
-        while host.taken < host.allowed(self.most)
-            && let Some(next) = host.waiting.pop_front()
-        {
-            let seat = Seat { turns: Arc::clone(&seat.turns), origin: Arc::clone(&seat.origin), since: Instant::now() };
-            match next.send(Turn::new(seat)) {
-                Ok(()) => host.taken += 1,
-                // It went ahead without waiting any longer. Its turn must not end here, under the lock.
-                Err(mut refused) => drop(refused.seat.take()),
+    }
+
+    /// Lets those go who have waited long enough. False when nobody waits.
+    fn look_after(self: &Arc<Self>, origin: &Arc<str>) -> bool {
+        let now = Instant::now();
+        let due = |host: &Host, waiting: &Waiting| {
+            !host.is_answering(now) || now.duration_since(waiting.since) >= LONGEST_WAIT
+        };
+        let (begin, is_any_left) = {
+            let mut hosts = self.hosts.lock();
+            let Some(host) = hosts.get_mut(origin) else { return false };
+            let begin: Vec<Next> = std::iter::from_fn(|| host.next(due)).collect();
+            host.has_watcher = !host.waiting.is_empty();
+            (begin, host.has_watcher)
+        };
+        for next in begin {
+            next.begin(self.turn(origin));
+        }
+        is_any_left
+    }
+
+    fn pass_on(self: &Arc<Self>, turn: &Turn) {
+        let begin: Vec<Next> = {
+            let mut hosts = self.hosts.lock();
+            let Some(host) = hosts.get_mut(&turn.origin) else { return };
+            if turn.is_answered {
+                host.last_answer = Some(Answered { at: Instant::now(), took: turn.since.elapsed() });
             }
+            host.taken -= 1;
+            // More than are allowed may be out since the host was slow; then nobody follows.
+            let begin = std::iter::from_fn(|| host.next(|host, _| host.taken < host.allowed(self.most))).collect();
+            if host.taken == 0 {
+                hosts.remove(&turn.origin);
+            }
+            begin
+        };
+        for next in begin {
+            next.begin(self.turn(&turn.origin));
         }
-        if host.taken == 0 {
-            hosts.remove(&seat.origin);
+    }
+}
+
+async fn watch(turns: Weak<Turns>, origin: Arc<str>) {
+    loop {
+        tokio::time::sleep(SLOW).await;
+        match turns.upgrade() {
+            Some(turns) if turns.look_after(&origin) => (),
+            _ => return,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
     fn origin() -> Arc<str> {
@@ -178,18 +254,18 @@ mod tests {
     async fn the_longer_an_answer_takes_the_more_calls_are_made_at_a_time() {
         let (turns, origin) = (Turns::new(2), origin());
         let [first, second] = [turns.take(&origin).await, turns.take(&origin).await];
-        let mut waiting: Vec<_> = (0..6).map(|_| Box::pin(turns.take(&origin))).collect();
-        for one in &mut waiting {
-            assert!(timeout(SLOW / 10, one).await.is_err(), "nothing is known of the host");
-        }
-        tokio::time::sleep(LONG_ANSWER * 2 - SLOW / 10 * 6).await;
+        let seventh = turns.take(&origin);
+        tokio::pin!(seventh);
+        assert!(timeout(SLOW / 10, &mut seventh).await.is_err(), "nothing is known of the host");
+        let second = [second, timeout(SLOW * 2, &mut seventh).await.expect("it answers nobody")];
+        tokio::time::sleep(LONG_ANSWER * 2 - SLOW).await;
         first.answered();
-        let mut under_way = vec![second];
-        for one in waiting.drain(..5) {
-            under_way.push(timeout(SLOW / 10, one).await.expect("six at a time"));
+        let mut under_way = Vec::from(second);
+        for _ in 0..4 {
+            under_way.push(timeout(SLOW / 10, turns.take(&origin)).await.expect("six at a time"));
         }
-        assert!(timeout(SLOW / 10, &mut waiting[0]).await.is_err());
-        drop((under_way, waiting));
+        assert!(timeout(SLOW / 10, turns.take(&origin)).await.is_err());
+        drop(under_way);
         assert!(turns.hosts.lock().is_empty());
     }
 
@@ -205,6 +281,31 @@ mod tests {
         first.answered();
         drop(gone);
         drop(timeout(SLOW / 4, next).await.expect("the one who left passed it on"));
+        assert!(turns.hosts.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_without_a_task_begins_when_its_turn_comes_or_nobody_is_answered() {
+        let (turns, origin) = (Turns::new(1), origin());
+        let (begun, mut began) = tokio::sync::mpsc::unbounded_channel();
+        let begin = |name| {
+            let begun = begun.clone();
+            turns.when_free(&origin, move |turn| drop(begun.send((name, turn))));
+        };
+        begin("at once");
+        let (name, first) = began.try_recv().expect("the turn was free");
+        assert_eq!(name, "at once");
+        begin("after an answer");
+        begin("after a while");
+        assert!(began.try_recv().is_err());
+        first.answered();
+        let (name, hanging) = began.try_recv().expect("it was handed the first one's turn");
+        assert_eq!(name, "after an answer");
+        let started = Instant::now();
+        let (name, last) = began.recv().await.unwrap();
+        assert_eq!(name, "after a while");
+        assert!(started.elapsed() <= SLOW * 2, "the host answers nobody");
+        drop((hanging, last));
         assert!(turns.hosts.lock().is_empty());
     }
 }

@@ -115,6 +115,9 @@ impl Store {
         span: &Span<'_>,
         named: &[String],
     ) -> Result<Vec<Candidate>, Error> {
+        if let Walk::Subscription(_) = walk {
+            self.file().await;
+        }
         let [tenant, first, last, limit] = span.values("dlv");
         let step = match walk {
             Walk::Tenant | Walk::Events => query!("look_at_tenant").with([tenant, first, last, limit]),

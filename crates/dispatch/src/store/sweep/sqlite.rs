@@ -4,7 +4,10 @@ use platform::db::{Error, sqlite::Sqlite};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Changed, Changes, Held, json, note};
-use crate::{job::Progress, store::milliseconds};
+use crate::{
+    job::Progress,
+    store::{filing, milliseconds},
+};
 
 pub(super) async fn commit(
     database: &Sqlite,
@@ -40,21 +43,30 @@ fn change(connection: &Connection, changes: &Changes) -> rusqlite::Result<Change
         changed.created +=
             create.execute(params![one.id, one.event_uid, one.subscription, one.ordering_key, delay])? as u64;
     }
+    if !changes.create.is_empty() {
+        let created: Vec<&str> = changes.create.iter().map(|one| one.id.as_str()).collect();
+        filing::note(connection, &[], &created)?;
+        filing::file(connection)?;
+    }
     let mut call_off = connection.prepare_cached(include_str!("sqlite/call_off.sql"))?;
     for (id, fence) in &changes.cancel {
         changed.cancelled += call_off.execute(params![id, fence])? as u64;
     }
+    let mut unfile = connection.prepare_cached(include_str!("sqlite/unfile_delivery.sql"))?;
     let mut delete = connection.prepare_cached(include_str!("sqlite/purge_delivery.sql"))?;
     let mut attempts = connection.prepare_cached(include_str!("sqlite/purge_attempts.sql"))?;
     for (id, fence) in &changes.delete {
+        unfile.execute(params![id, fence])?;
         let deleted = delete.execute(params![id, fence])?;
         if deleted > 0 {
             attempts.execute(params![id])?;
         }
         changed.deleted += deleted as u64;
     }
+    let mut unfile = connection.prepare_cached(include_str!("sqlite/unfile_event.sql"))?;
     let mut event = connection.prepare_cached(include_str!("sqlite/purge_event.sql"))?;
     for uid in &changes.bare_events {
+        unfile.execute(params![uid])?;
         changed.events_deleted += event.execute(params![uid])? as u64;
     }
     Ok(changed)

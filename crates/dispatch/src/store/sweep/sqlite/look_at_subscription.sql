@@ -1,5 +1,5 @@
 SELECT d.id, d.fence, d.status, d.subscription_id, d.event_uid, e.type AS event_type, d.created_at, d.updated_at
-FROM deliveries d INDEXED BY deliveries_of_subscription LEFT JOIN events e ON e.uid = d.event_uid
-WHERE d.tenant_id = ?1 AND d.subscription_id = ?5 AND d.id > ?2 AND d.id < ?3
-ORDER BY d.id
+FROM filed_deliveries f CROSS JOIN deliveries d ON d.id = f.id LEFT JOIN events e ON e.uid = d.event_uid
+WHERE f.tenant_id = ?1 AND f.subscription_id = ?5 AND f.id > ?2 AND f.id < ?3
+ORDER BY f.id
 LIMIT ?4

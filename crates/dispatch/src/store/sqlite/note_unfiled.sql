@@ -1,0 +1,1 @@
+INSERT INTO unfiled (events, deliveries) VALUES (?1, ?2)
