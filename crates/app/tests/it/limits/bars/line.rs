@@ -48,7 +48,8 @@ fn a_lost_line_is_dialled_at_most_twice_a_second_by_each_replica_and_returns_wit
     println!("line: {dials:?} dials in {:?}, {most} are right", Duration::from_micros(back_us - cut_us));
     assert!(dials.iter().all(|dials| (1..=most).contains(dials)), "{dials:?} dials, {most} are right");
     let (well, back) = (between(&calls, 0, cut_us), since(&calls, back_us));
-    let patience = 2 * p99(&well);
+    // Beside other tests a call in a hundred waits for a processor that long.
+    let patience = DEADLINE.max(2 * p99(&well));
     let longest = longest_spike(&back, patience);
     println!("line: p99 {:?} before and {:?} after, above {patience:?} for {longest:?}", p99(&well), p99(&back));
     assert!(longest <= seconds(3, 1), "calls took longer than {patience:?} for {longest:?}");
