@@ -184,6 +184,7 @@ impl Inner {
                         tokio::time::sleep(pass.delay()).await;
                         turn = self.deps.client.turn(&reach.target).await;
                     }
+                    turn.calls();
                     let (record, report) = self.attempt(&endpoint, reach, job).await;
                     turn.answered();
                     pass.exit(report).await;

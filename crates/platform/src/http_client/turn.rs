@@ -1,8 +1,8 @@
 //! Turns: how many calls to one host are made at a time.
 //!
 //! A fast receiver is served best over few connections: more of them only cost both sides. So calls to a host wait for
-//! their turn while it answers others. The longer it takes for an answer, the more calls are made at a time; and nobody waits
-//! for a host that has answered none for a moment. Whoever has a limit to keep takes a turn before asking for it, so that
+//! their turn while it answers others. The longer its fastest answers take, the more calls are made at a time; and nobody
+//! waits for a host that has answered none for a moment. Whoever has a limit to keep takes a turn before asking for it, so that
 //! what was granted is sent.
 
 use std::{
@@ -17,10 +17,14 @@ use tokio::{sync::oneshot, time::Instant};
 /// A host that has answered nobody for this long is slow.
 const SLOW: Duration = Duration::from_millis(50);
 /// As many calls as there may be connections are made at a time, and as many again for each time this long that an answer
-/// takes.
+/// takes ..
 const LONG_ANSWER: Duration = Duration::from_millis(100);
+/// .. if none came faster lately. An answer may be late because so many calls were made: more of them would be later still.
+const LATELY: Duration = Duration::from_secs(10);
 /// However fast it answers others, a call waits no longer than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Of those who have waited so long at a host that answers others, this part of its turns goes at a time.
+const FEW: usize = 8;
 
 pub(super) struct Turns {
     hosts: Mutex<HashMap<Arc<str>, Host>>,
@@ -31,7 +35,8 @@ pub(super) struct Turns {
 struct Host {
     taken: usize,
     waiting: VecDeque<Waiting>,
-    last_answer: Option<Answered>,
+    last_answer: Option<Instant>,
+    fastest: Fastest,
     /// Someone looks now and then whether those who wait have waited long enough.
     has_watcher: bool,
 }
@@ -62,9 +67,25 @@ impl Next {
     }
 }
 
-struct Answered {
-    at: Instant,
-    took: Duration,
+/// The shortest time that an answer took lately.
+#[derive(Default)]
+struct Fastest {
+    now: Option<(Instant, Duration)>,
+    before: Option<Duration>,
+}
+
+impl Fastest {
+    fn note(&mut self, now: Instant, took: Duration) {
+        match &mut self.now {
+            Some((since, fastest)) if now.duration_since(*since) < LATELY => *fastest = took.min(*fastest),
+            last => self.before = last.replace((now, took)).map(|(_, fastest)| fastest),
+        }
+    }
+
+    fn get(&self) -> Duration {
+        let now = self.now.map(|(_, fastest)| fastest);
+        now.into_iter().chain(self.before).min().unwrap_or_default()
+    }
 }
 
 /// A call's turn; the next one's when it is dropped.
@@ -76,6 +97,11 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// The call is made now: whatever was waited for before is not the host's doing.
+    pub fn calls(&mut self) {
+        self.since = Instant::now();
+    }
+
     /// The call was made and has ended.
     pub fn answered(mut self) {
         self.is_answered = true;
@@ -91,12 +117,12 @@ impl Drop for Turn {
 impl Host {
     /// How many calls may be under way, where a fast host has `most`.
     fn allowed(&self, most: usize) -> usize {
-        let took = self.last_answer.as_ref().map_or(Duration::ZERO, |answered| answered.took);
-        most.saturating_mul(1 + usize::try_from(took.as_millis() / LONG_ANSWER.as_millis()).unwrap_or(usize::MAX - 1))
+        let times = self.fastest.get().as_millis() / LONG_ANSWER.as_millis();
+        most.saturating_mul(1 + usize::try_from(times).unwrap_or(usize::MAX - 1))
     }
 
     fn is_answering(&self, now: Instant) -> bool {
-        self.last_answer.as_ref().is_some_and(|answered| now.duration_since(answered.at) < SLOW)
+        self.last_answer.is_some_and(|at| now.duration_since(at) < SLOW)
     }
 
     /// The next in line, who has a turn from now on, as long as `is_due` says so of it.
@@ -166,16 +192,18 @@ impl Turns {
         }
     }
 
-    /// Lets those go who have waited long enough. False when nobody waits.
+    /// Lets some of those go who have waited long enough, never all at once: this process may have stood still, and not the
+    /// host. False when nobody waits.
     fn look_after(self: &Arc<Self>, origin: &Arc<str>) -> bool {
         let now = Instant::now();
-        let due = |host: &Host, waiting: &Waiting| {
-            !host.is_answering(now) || now.duration_since(waiting.since) >= LONGEST_WAIT
-        };
         let (begin, is_any_left) = {
             let mut hosts = self.hosts.lock();
             let Some(host) = hosts.get_mut(origin) else { return false };
-            let begin: Vec<Next> = std::iter::from_fn(|| host.next(due)).collect();
+            let is_answering = host.is_answering(now);
+            let is_due =
+                |_: &Host, waiting: &Waiting| !is_answering || now.duration_since(waiting.since) >= LONGEST_WAIT;
+            let some = if is_answering { self.most.div_ceil(FEW) } else { self.most };
+            let begin: Vec<Next> = std::iter::from_fn(|| host.next(is_due)).take(some).collect();
             host.has_watcher = !host.waiting.is_empty();
             (begin, host.has_watcher)
         };
@@ -190,7 +218,9 @@ impl Turns {
             let mut hosts = self.hosts.lock();
             let Some(host) = hosts.get_mut(&turn.origin) else { return };
             if turn.is_answered {
-                host.last_answer = Some(Answered { at: Instant::now(), took: turn.since.elapsed() });
+                let now = Instant::now();
+                host.last_answer = Some(now);
+                host.fastest.note(now, now.duration_since(turn.since));
             }
             host.taken -= 1;
             // More than are allowed may be out since the host was slow; then nobody follows.
@@ -306,6 +336,34 @@ mod tests {
         assert_eq!(name, "after a while");
         assert!(started.elapsed() <= SLOW * 2, "the host answers nobody");
         drop((hanging, last));
+        assert!(turns.hosts.lock().is_empty());
+    }
+
+    /// Three workers on two full cores answered late, so each made more calls at a time, so all of them were later: thousands of
+    /// connections, time-outs, open circuits.
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_late_now_and_then_bring_no_more_calls() {
+        let (turns, origin) = (Turns::new(1), origin());
+        let first = turns.take(&origin).await;
+        first.answered();
+        let mut fast = turns.take(&origin).await;
+        tokio::time::sleep(LONG_ANSWER * 5).await;
+        fast.calls();
+        let late = turns.take(&origin);
+        tokio::pin!(late);
+        let late = timeout(SLOW * 2, &mut late).await.expect("it answers nobody");
+        fast.answered();
+        tokio::time::sleep(LONG_ANSWER * 5).await;
+        let another = turns.take(&origin);
+        tokio::pin!(another);
+        let another = timeout(SLOW * 2, &mut another).await.expect("it answers nobody");
+        late.answered();
+        assert!(
+            timeout(SLOW / 10, turns.take(&origin)).await.is_err(),
+            "one at a time, however late the last answer was"
+        );
+        tokio::time::sleep(LATELY * 2).await;
+        drop(another);
         assert!(turns.hosts.lock().is_empty());
     }
 }
