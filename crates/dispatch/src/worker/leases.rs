@@ -55,9 +55,9 @@ impl Leases {
 
     /// Renews each lease when half of it is over. What could not be renewed is tried again at the next look.
     pub(super) async fn renew(self: Arc<Self>, store: Store, length: Duration) {
-        let mut look = tokio::time::interval(length / 10);
         loop {
-            let now = look.tick().await;
+            tokio::time::sleep(length / 10).await;
+            let now = Instant::now();
             let old = self.older_than(now, length / 2);
             for old in old.chunks(AT_ONCE) {
                 let held = old.iter().map(|(_, delivery, fence)| (delivery.clone(), *fence)).collect();

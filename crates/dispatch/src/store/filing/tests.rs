@@ -1,3 +1,5 @@
+//! What is listed before it is filed, when it is filed, and that what is deleted is filed no more.
+
 use std::time::Duration;
 
 use super::*;
