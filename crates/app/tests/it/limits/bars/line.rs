@@ -13,6 +13,7 @@ use super::{
     measure::{Checked, between, degraded, is_quick_machine, micros, p99, since, wall_us},
     seconds,
 };
+use crate::support::size;
 
 /// Times are compared in parts of this length.
 const PART: Duration = Duration::from_millis(250);
@@ -48,8 +49,9 @@ fn a_lost_line_is_dialled_at_most_twice_a_second_by_each_replica_and_returns_wit
     println!("line: {dials:?} dials in {:?}, {most} are right", Duration::from_micros(back_us - cut_us));
     assert!(dials.iter().all(|dials| (1..=most).contains(dials)), "{dials:?} dials, {most} are right");
     let (well, back) = (between(&calls, 0, cut_us), since(&calls, back_us));
-    // Beside other tests a call in a hundred waits for a processor that long.
-    let patience = DEADLINE.max(2 * p99(&well));
+    // Beside other tests a call in a hundred waits for a processor that long; the long form runs alone.
+    let beside_others = DEADLINE * u32::try_from(size(1, 0)).unwrap();
+    let patience = beside_others.max(2 * p99(&well));
     let longest = longest_spike(&back, patience);
     println!("line: p99 {:?} before and {:?} after, above {patience:?} for {longest:?}", p99(&well), p99(&back));
     assert!(longest <= seconds(3, 1), "calls took longer than {patience:?} for {longest:?}");
