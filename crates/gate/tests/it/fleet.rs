@@ -60,9 +60,11 @@ async fn three_processes_that_offer_just_the_limit_get_all_of_it() {
     let server = testkit::need!(testkit::redis());
     let load = Load { algorithm: Algorithm::Gcra, limit: 1_000, per_second: 337, lasting: SECOND * 5 };
     let calls = three_replicas(&server, load, [0, 0, 0]).await;
-    let used = allowed(&calls) as f64 / (load.limit as f64 * span(&calls).as_secs_f64());
-    println!("gcra, 1,011/s offered: {used:.4} of the limit used");
-    assert!(used >= 0.99, "only {used:.4} of the limit was used");
+    // Replicas that a busy machine lets begin one after the other offer less than the limit: then all of that is due.
+    let due = (load.limit as f64 * span(&calls).as_secs_f64()).min(calls.len() as f64);
+    let used = allowed(&calls) as f64 / due;
+    println!("gcra, 1,011/s offered: {used:.4} of what was due was allowed");
+    assert!(used >= 0.99, "only {used:.4} of what was due was allowed");
 }
 
 /// Pitfall 2: replicas whose clocks are four minutes apart share a limit as exactly as others.
