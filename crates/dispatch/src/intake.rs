@@ -19,7 +19,10 @@ use platform::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use utoipa::ToSchema;
 
 use self::topic::Topic;
@@ -34,7 +37,7 @@ use crate::{
     metrics as names,
     model::{Event, Ordering},
     operational,
-    store::{Accepted, Claimed, Lease, NewDelivery, NewEvent, Store},
+    store::{Accepted, Claimed, InFlight, Lease, NewDelivery, NewEvent, Store},
 };
 
 const LONGEST_TEXT: usize = 256;
@@ -302,23 +305,35 @@ pub(crate) async fn take_in(
     crash_point("persist.before");
     let accepted = store.take_in(Arc::clone(&events), &lease).await?;
     crash_point("persist.after");
-    let mut leased = Vec::new();
-    let mut is_any_waiting = false;
-    for (event, accepted) in events.iter().zip(&accepted) {
+    let (leased, is_any_waiting) = born(&events, &accepted);
+    workers.hand_over(leased, is_any_waiting);
+    Ok(accepted)
+}
+
+/// Of what was just taken in: the deliveries that this process has in hand, and whether others wait for anyone.
+pub(crate) fn born(events: &[NewEvent], accepted: &[Accepted]) -> (Vec<Claimed>, bool) {
+    let (mut leased, mut is_any_waiting) = (Vec::new(), false);
+    let flight: Arc<str> = events.first().map_or("", |first| &first.uid).into();
+    for (event, accepted) in events.iter().zip(accepted) {
         let Accepted::New { at } = accepted else { continue };
         for delivery in &event.deliveries {
             if delivery.place.is_some() {
-                leased.push(claimed(event, delivery, *at));
+                leased.push(claimed(event, delivery, *at, &flight));
             } else {
                 is_any_waiting = true;
             }
         }
     }
-    workers.hand_over(leased, is_any_waiting);
-    Ok(accepted)
+    (leased, is_any_waiting)
 }
 
-fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime) -> Claimed {
+fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime, flight: &Arc<str>) -> Claimed {
+    let in_flight = InFlight {
+        flight: Arc::clone(flight),
+        event_uid: event.uid.clone(),
+        subscription: Arc::clone(&delivery.subscription),
+        since: Instant::now(),
+    };
     Claimed {
         id: delivery.id.clone(),
         tenant: Arc::clone(&event.tenant),
@@ -332,6 +347,7 @@ fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime) -> Clai
         is_operational: false,
         is_ordered: delivery.ordering_key.is_some(),
         fence: 1,
+        in_flight: Some(in_flight),
     }
 }
 

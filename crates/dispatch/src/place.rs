@@ -1,4 +1,4 @@
-//! A place in this process's worker, kept for a delivery that is on its way there.
+//! A place in this process's worker, kept for a delivery that is on its way there, and the memory of one that is there.
 
 use std::sync::{
     Arc,
@@ -31,5 +31,25 @@ impl Clone for Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The bytes of a payload that is in hand; let go when it is dropped.
+pub(crate) struct Weight {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Weight {
+    /// So many more of those that `all` counts.
+    pub(crate) fn of(all: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        all.fetch_add(bytes, Relaxed);
+        Weight { all: Arc::clone(all), bytes }
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -15,7 +15,7 @@ use platform::{
 };
 use rusqlite::Connection;
 
-use super::{NewEvent, Store};
+use super::{NewEvent, Store, flights::is_in_flight};
 
 /// So many rows are filed in one go: enough to share their pages, few enough to be done in some twenty milliseconds.
 const AT_ONCE: usize = 8192;
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 8192;
 pub(super) struct Filing(Arc<AtomicUsize>);
 
 impl Filing {
-    /// Notes events that are new, with their deliveries, in the commit that makes them.
+    /// Notes events that are new, with their deliveries that have rows, in the commit that makes them.
     pub(super) fn note<'a>(
         &self,
         connection: &Connection,
@@ -34,13 +34,23 @@ impl Filing {
         let (mut events, mut deliveries) = (Vec::new(), Vec::new());
         for event in fresh {
             events.push(event.uid.as_str());
-            deliveries.extend(event.deliveries.iter().map(|delivery| delivery.id.as_str()));
+            let rows = event.deliveries.iter().filter(|delivery| !is_in_flight(event, delivery));
+            deliveries.extend(rows.map(|delivery| delivery.id.as_str()));
         }
-        if events.is_empty() {
+        self.note_all(connection, &events, &deliveries)
+    }
+
+    /// Notes deliveries that have rows now.
+    pub(super) fn note_deliveries(&self, connection: &Connection, deliveries: &[&str]) -> rusqlite::Result<()> {
+        self.note_all(connection, &[], deliveries)
+    }
+
+    fn note_all(&self, connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<()> {
+        let rows = events.len() + deliveries.len();
+        if rows == 0 {
             return Ok(());
         }
-        note(connection, &events, &deliveries)?;
-        let rows = events.len() + deliveries.len();
+        note(connection, events, deliveries)?;
         if self.0.fetch_add(rows, Relaxed) + rows >= AT_ONCE {
             self.0.store(0, Relaxed);
             file(connection)?;

@@ -9,7 +9,7 @@ use platform::{
 use tenancy::audit;
 use time::OffsetDateTime;
 
-use super::{Lease, Store, milliseconds};
+use super::{Lease, Store, flights::ALL, milliseconds};
 use crate::job::{Kind, Progress, Selection, State};
 
 /// A job's row.
@@ -55,6 +55,7 @@ impl Store {
         if ids.is_empty() {
             return Ok(None);
         }
+        self.land_some(ALL).await?;
         let rows = self.database.fetch(query!("known_deliveries").with([tenant.into(), json(&ids)])).await?;
         let known: HashSet<String> = rows.iter().map(|row| row.text("id")).collect();
         Ok(ids.iter().position(|id| !known.contains(id)))

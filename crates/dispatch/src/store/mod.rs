@@ -4,6 +4,7 @@
 //! outcomes, give leases back. Each is one batch and one commit. `records` is everything else.
 
 mod filing;
+pub mod flights;
 pub mod jobs;
 mod only_worker;
 #[cfg(test)]
@@ -30,8 +31,8 @@ use platform::{
 };
 use time::OffsetDateTime;
 
-use self::filing::Filing;
-pub use self::only_worker::OnlyWorker;
+use self::{filing::Filing, flights::Flights};
+pub use self::{flights::InFlight, only_worker::OnlyWorker};
 use crate::{delivery::Status, place::Place, stall::Stalls};
 
 /// Ids are made by replicas and times by the database: their clocks may be so far apart.
@@ -49,6 +50,8 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V6__changes", include_str!("../../migrations/sqlite/V6__changes.sql")),
         ("V7__waiting", include_str!("../../migrations/sqlite/V7__waiting.sql")),
         ("V8__filed", include_str!("../../migrations/sqlite/V8__filed.sql")),
+        ("V9__flights", include_str!("../../migrations/sqlite/V9__flights.sql")),
+        ("V10__first_attempts", include_str!("../../migrations/sqlite/V10__first_attempts.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -59,6 +62,8 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V6__changes", include_str!("../../migrations/postgres/V6__changes.sql")),
         ("V7__waiting", include_str!("../../migrations/postgres/V7__waiting.sql")),
         ("V8__lines", include_str!("../../migrations/postgres/V8__lines.sql")),
+        ("V9__flights", include_str!("../../migrations/postgres/V9__flights.sql")),
+        ("V10__first_attempts", include_str!("../../migrations/postgres/V10__first_attempts.sql")),
     ],
 };
 
@@ -147,6 +152,8 @@ pub struct Claimed {
     pub is_ordered: bool,
     /// Grows with every claim; a record with an older one changes nothing.
     pub fence: i64,
+    /// It has no row yet.
+    pub in_flight: Option<InFlight>,
 }
 
 /// What a claim found.
@@ -172,6 +179,8 @@ pub struct Record {
     pub attempt: Option<NewAttempt>,
     /// An event of our own that tells of it, written with it or not at all.
     pub raises: Option<Box<NewEvent>>,
+    /// It may be the first that is said of it, and makes its row.
+    pub in_flight: Option<InFlight>,
 }
 
 impl Record {
@@ -197,11 +206,12 @@ pub struct Store {
     database: Database,
     stalls: Stalls,
     filing: Filing,
+    flights: Flights,
 }
 
 impl Store {
     pub fn new(database: Database) -> Self {
-        Store { database, stalls: Stalls::default(), filing: Filing::default() }
+        Store { database, stalls: Stalls::default(), filing: Filing::default(), flights: Flights::default() }
     }
 
     /// Writes that are tried again and again.
@@ -220,12 +230,16 @@ impl Store {
     /// Takes events in, all in one commit; the answers are in the order of the events.
     pub async fn take_in(&self, events: impl Into<Arc<[NewEvent]>>, lease: &Lease) -> Result<Vec<Accepted>, Error> {
         let events = events.into();
-        match &self.database {
-            Database::Sqlite(database) => sqlite::take_in(database, events, lease.clone(), self.filing.clone()).await,
-            Database::Postgres(database) => {
-                self.write_into_days(database, || postgres::take_in(database, &events, lease)).await
+        let accepted = match &self.database {
+            Database::Sqlite(database) => {
+                sqlite::take_in(database, Arc::clone(&events), lease.clone(), self.filing.clone()).await?
             }
-        }
+            Database::Postgres(database) => {
+                self.write_into_days(database, || postgres::take_in(database, &events, lease)).await?
+            }
+        };
+        self.flights.note_own(&events, &accepted);
+        Ok(accepted)
     }
 
     /// Events that are known by these tenants and ids: hash and time.
@@ -236,16 +250,24 @@ impl Store {
         }
     }
 
-    /// Leases what it can of the next `limit` deliveries that are due, the longest due first.
-    pub async fn claim(&self, lease: &Lease, limit: u32) -> Result<Found, Error> {
-        match &self.database {
-            Database::Sqlite(database) => sqlite::claim(database, lease.clone(), limit).await,
-            Database::Postgres(database) => database.in_time(postgres::claim(database, lease, limit)).await,
+    /// Leases what it can of the next `limit` deliveries that are due, the longest due first, and whole flights while `room` is
+    /// left.
+    pub async fn claim(&self, lease: &Lease, limit: u32, room: u32) -> Result<Found, Error> {
+        let found = match &self.database {
+            Database::Sqlite(database) => sqlite::claim(database, lease.clone(), limit, room).await?,
+            Database::Postgres(database) => {
+                self.write_into_days(database, || postgres::claim(database, lease, limit, room)).await?
+            }
+        };
+        for in_flight in found.claimed.iter().filter_map(|claimed| claimed.in_flight.as_ref()) {
+            self.flights.note(&in_flight.flight, 1);
         }
+        Ok(found)
     }
 
-    /// Keeps deliveries whose calls outlast their lease, each by its id and fence. Those that were taken over stay so.
-    pub async fn renew(&self, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
+    /// Keeps deliveries of `owner` whose calls outlast their lease, each by its id and fence. Those that were taken over stay so.
+    pub async fn renew(&self, owner: &str, held: Vec<(String, i64)>, length: Duration) -> Result<(), Error> {
+        self.land_some(owner).await?;
         match &self.database {
             Database::Sqlite(database) => sqlite::renew(database, held, length).await,
             Database::Postgres(database) => database.in_time(postgres::renew(database, &held, length)).await,
@@ -255,12 +277,14 @@ impl Store {
     /// Writes outcomes down where the fence still matches; returns how many were written.
     pub async fn record(&self, records: impl Into<Arc<[Record]>>) -> Result<usize, Error> {
         let records = records.into();
-        match &self.database {
-            Database::Sqlite(database) => sqlite::record(database, records).await,
+        let written = match &self.database {
+            Database::Sqlite(database) => sqlite::record(database, Arc::clone(&records), self.filing.clone()).await?,
             Database::Postgres(database) => {
-                self.write_into_days(database, || postgres::record(database, &records)).await
+                self.write_into_days(database, || postgres::record(database, &records)).await?
             }
-        }
+        };
+        self.flights.landed(&records);
+        Ok(written)
     }
 
     /// Writes into the partitions of a day. Where one is missing, nobody made it in time: then it is made, and `write` runs

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 
 use platform::db::{self, Database, sqlite::Sqlite};
 
-use super::Store;
+use super::{Store, flights::ALL};
 use crate::error::Error;
 
 /// Held for as long as the worker lives. PostgreSQL needs none: there leases end by themselves.
@@ -19,6 +19,7 @@ impl Store {
     pub async fn begin_work(&self) -> Result<OnlyWorker, Error> {
         let Database::Sqlite(sqlite) = &self.database else { return Ok(OnlyWorker { _file: None }) };
         let file = lock(sqlite)?;
+        self.land_some(ALL).await?;
         let freed = sqlite.write(|connection| connection.execute(include_str!("sqlite/free_leases.sql"), [])).await?;
         sqlite.write(|connection| connection.execute(include_str!("sqlite/free_jobs.sql"), [])).await?;
         if freed > 0 {

@@ -7,14 +7,19 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use platform::{
     db::{Error, postgres::Postgres},
     problem::Chain,
 };
 use time::OffsetDateTime;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::ToSql};
 
-use super::{Accepted, Claimed, Found, KnownEvent, Lease, NewDelivery, NewEvent, Record, milliseconds};
+use super::{
+    Accepted, Claimed, Found, InFlight, KnownEvent, Lease, NewAttempt, NewEvent, Record,
+    flights::{EXPIRED, FREE, MOST, NewFlight, flights_of, is_in_flight, since},
+    milliseconds,
+};
 
 pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Lease) -> Result<Vec<Accepted>, Error> {
     // Two batches with the same ids must take their locks in one order. The first of two equal ids in a batch wins.
@@ -25,12 +30,8 @@ pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Le
     let mut client = database.batch_client().await?;
     let transaction = client.transaction().await?;
     let fresh = insert_events(&transaction, &order).await?;
-    let deliveries = order.iter().filter(|event| fresh.contains_key(event.uid.as_str()));
-    let deliveries: Vec<_> =
-        deliveries.flat_map(|event| event.deliveries.iter().map(move |delivery| (*event, delivery))).collect();
-    if !deliveries.is_empty() {
-        insert_deliveries(&transaction, &deliveries, lease).await?;
-    }
+    insert_deliveries(&transaction, order.into_iter().filter(|event| fresh.contains_key(event.uid.as_str()))).await?;
+    insert_flights(&transaction, &flights_of(events, |_, event| fresh.contains_key(event.uid.as_str()), lease)).await?;
     let known =
         if fresh.len() == events.len() { HashMap::new() } else { find_events(&transaction, events, &fresh).await? };
     transaction.commit().await?;
@@ -70,24 +71,58 @@ pub(super) async fn insert_events(
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
+/// Those that have rows from the start.
 async fn insert_deliveries(
     transaction: &Transaction<'_>,
-    deliveries: &[(&NewEvent, &NewDelivery)],
-    lease: &Lease,
+    events: impl Iterator<Item = &NewEvent>,
 ) -> Result<(), Error> {
+    let deliveries = events.flat_map(|event| event.deliveries.iter().map(move |delivery| (event, delivery)));
+    let deliveries: Vec<_> = deliveries.filter(|(event, delivery)| !is_in_flight(event, delivery)).collect();
+    if deliveries.is_empty() {
+        return Ok(());
+    }
     let statement = transaction.prepare_cached(include_str!("postgres/insert_deliveries.sql")).await?;
-    let ids = column(deliveries, |(_, delivery)| delivery.id.as_str());
-    let tenants = column(deliveries, |(event, _)| &*event.tenant);
-    let uids = column(deliveries, |(event, _)| event.uid.as_str());
-    let subscriptions = column(deliveries, |(_, delivery)| &*delivery.subscription);
-    let ordering_keys = column(deliveries, |(_, delivery)| delivery.ordering_key.as_deref());
-    let owners = column(deliveries, |(_, delivery)| delivery.place.as_ref().map(|_| &*lease.owner));
-    let deliver_ats = column(deliveries, |(event, _)| event.deliver_at);
-    let length = milliseconds(lease.length);
-    transaction
-        .execute(&statement, &[&ids, &tenants, &uids, &subscriptions, &ordering_keys, &owners, &deliver_ats, &length])
-        .await?;
+    let ids = column(&deliveries, |(_, delivery)| delivery.id.as_str());
+    let tenants = column(&deliveries, |(event, _)| &*event.tenant);
+    let uids = column(&deliveries, |(event, _)| event.uid.as_str());
+    let subscriptions = column(&deliveries, |(_, delivery)| &*delivery.subscription);
+    let ordering_keys = column(&deliveries, |(_, delivery)| delivery.ordering_key.as_deref());
+    let deliver_ats = column(&deliveries, |(event, _)| event.deliver_at);
+    transaction.execute(&statement, &[&ids, &tenants, &uids, &subscriptions, &ordering_keys, &deliver_ats]).await?;
     Ok(())
+}
+
+async fn insert_flights(transaction: &Transaction<'_>, flights: &[NewFlight<'_>]) -> Result<(), Error> {
+    if flights.is_empty() {
+        return Ok(());
+    }
+    let statement = transaction.prepare_cached(include_str!("postgres/insert_flight.sql")).await?;
+    let statement = &statement;
+    // Together, so that they are on their way at once.
+    try_join_all(flights.iter().map(async |NewFlight { id, lease, deliveries }| {
+        let (owner, length) = lease.map(|lease| (&*lease.owner, milliseconds(lease.length))).unzip();
+        let ids = column(deliveries, |(_, delivery)| delivery.id.as_str());
+        let tenants = column(deliveries, |(event, _)| &*event.tenant);
+        let uids = column(deliveries, |(event, _)| event.uid.as_str());
+        let subscriptions = column(deliveries, |(_, delivery)| &*delivery.subscription);
+        transaction.execute(statement, &[id, &owner, &length, &ids, &tenants, &uids, &subscriptions]).await
+    }))
+    .await?;
+    Ok(())
+}
+
+/// Lands a few flights of those that were made until `newest`. Returns how many.
+pub(super) async fn land(database: &Postgres, which: &str, newest: OffsetDateTime) -> Result<usize, Error> {
+    land_with(&database.client().await?, which, newest).await
+}
+
+async fn land_with<C>(client: &C, which: &str, newest: OffsetDateTime) -> Result<usize, Error>
+where
+    C: deadpool_postgres::GenericClient + Sync,
+{
+    let statement = client.prepare_cached(include_str!("postgres/land_flights.sql")).await?;
+    let landed: i64 = client.query_one(&statement, &[&which, &newest]).await?.get(0);
+    Ok(usize::try_from(landed).unwrap_or_default())
 }
 
 type Known = HashMap<(String, String), (Vec<u8>, OffsetDateTime)>;
@@ -130,16 +165,67 @@ fn column<'a, T, V>(rows: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
     rows.iter().map(value).collect()
 }
 
-pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32) -> Result<Found, Error> {
+pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32, room: u32) -> Result<Found, Error> {
     let client = database.batch_client().await?;
-    let statement = client.prepare_cached(include_str!("postgres/claim_due.sql")).await?;
-    let rows = client.query(&statement, &[&&*lease.owner, &milliseconds(lease.length), &i64::from(limit)]).await?;
+    let any_expired = client.prepare_cached(include_str!("postgres/any_expired.sql")).await?;
+    let due = client.prepare_cached(include_str!("postgres/claim_due.sql")).await?;
+    let flights = client.prepare_cached(include_str!("postgres/claim_flights.sql")).await?;
+    let (owner, length, limit, room) = (&*lease.owner, milliseconds(lease.length), i64::from(limit), i64::from(room));
+    let any_expired: bool = client.query_one(&any_expired, &[]).await?.get(0);
+    let landed = if any_expired { land_with(&client, EXPIRED, end_of_time()).await? } else { 0 };
+    let rows = client.query(&due, &[&owner, &length, &limit]).await?;
     let (claimed_rows, put_off): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, i64>("behind") == 0);
     let first_of_lines = column(&put_off, |row| row.get("id"));
     move_on(&client, include_str!("postgres/heads_again.sql"), &first_of_lines).await;
     let behind: i64 = put_off.iter().map(|row| row.get::<_, i64>("behind")).sum();
-    let is_all = claimed_rows.len() as i64 + behind < i64::from(limit);
-    Ok(Found { claimed: claimed_rows.into_iter().map(claimed).collect(), is_all })
+    let is_all = landed == 0 && claimed_rows.len() as i64 + behind < limit;
+    let mut claimed: Vec<Claimed> = claimed_rows.into_iter().map(claimed).collect();
+    let left = room - claimed.len() as i64;
+    let in_flight = match client.query(&flights, &[&owner, &length, &left]).await {
+        Ok(in_flight) => in_flight,
+        // What was claimed already is this process's, whatever became of the rest.
+        Err(error) if !claimed.is_empty() => {
+            tracing::warn!(error = %Chain(&error), "Flights could not be claimed; trying again.");
+            return Ok(Found { claimed, is_all: false });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // What fits into no room that there will be goes by ones.
+    let is_too_large = in_flight.is_empty()
+        && (claimed.is_empty() || room < MOST as i64)
+        && land_with(&client, FREE, end_of_time()).await? > 0;
+    let is_all = is_all && in_flight.is_empty() && !is_too_large;
+    claimed.extend(in_flight.iter().map(claimed_in_flight));
+    Ok(Found { claimed, is_all })
+}
+
+/// No flight is made after it.
+fn end_of_time() -> OffsetDateTime {
+    time::macros::datetime!(9999-12-31 0:00 UTC)
+}
+
+fn claimed_in_flight(row: &Row) -> Claimed {
+    let subscription: Arc<str> = Arc::from(row.get::<_, &str>("subscription_id"));
+    Claimed {
+        id: row.get("id"),
+        tenant: Arc::from(row.get::<_, &str>("tenant_id")),
+        subscription: Arc::clone(&subscription),
+        event_id: row.get("event_id"),
+        event_type: row.get("type"),
+        event_at: row.get("created_at"),
+        data: Bytes::from(row.get::<_, String>("data")),
+        attempts: 0,
+        is_manual: false,
+        is_operational: row.get("is_operational"),
+        is_ordered: false,
+        fence: 1,
+        in_flight: Some(InFlight {
+            flight: Arc::from(row.get::<_, &str>("flight")),
+            event_uid: row.get("event_uid"),
+            subscription,
+            since: since(row.get("age_ms")),
+        }),
+    }
 }
 
 fn claimed(row: &Row) -> Claimed {
@@ -156,6 +242,7 @@ fn claimed(row: &Row) -> Claimed {
         is_operational: row.get("is_operational"),
         is_ordered: row.get("is_ordered"),
         fence: row.get("fence"),
+        in_flight: None,
     }
 }
 
@@ -208,10 +295,12 @@ pub(super) async fn raise(transaction: &Transaction<'_>, events: &[&NewEvent]) -
         return Ok(());
     }
     let fresh = insert_events(transaction, events).await?;
-    let events = events.iter().filter(|event| fresh.contains_key(event.uid.as_str()));
-    let deliveries: Vec<_> =
-        events.flat_map(|event| event.deliveries.iter().map(move |delivery| (*event, delivery))).collect();
-    insert_deliveries(transaction, &deliveries, &Lease::nobody()).await
+    let nobody = Lease::nobody();
+    for event in events.iter().filter(|event| fresh.contains_key(event.uid.as_str())) {
+        insert_deliveries(transaction, std::iter::once(*event)).await?;
+        insert_flights(transaction, &flights_of(std::slice::from_ref(*event), |_, _| true, &nobody)).await?;
+    }
+    Ok(())
 }
 
 /// Returns the ids and fences of those that counted.
@@ -219,43 +308,50 @@ async fn write<C>(client: &C, records: &[Record]) -> Result<HashSet<(String, i64
 where
     C: deadpool_postgres::GenericClient + Sync,
 {
-    let statement = client.prepare_cached(include_str!("postgres/record_outcomes.sql")).await?;
-    let attempt = |record: &Record| i32::from(record.attempt.is_some());
-    let attempts = column(records, |record| record.attempt.as_ref());
+    let (mut first, later): (Vec<&Record>, Vec<&Record>) =
+        records.iter().partition(|record| record.in_flight.is_some());
+    // As land_flights.sql has it: two that write the same rows must not wait for each other.
+    first.sort_unstable_by(|a, b| a.delivery.cmp(&b.delivery));
+    let in_flight: Vec<&InFlight> = first.iter().filter_map(|record| record.in_flight.as_ref()).collect();
+    let tenants = column(&first, |record| &*record.tenant);
+    let uids = column(&in_flight, |in_flight| in_flight.event_uid.as_str());
+    let subscriptions = column(&in_flight, |in_flight| &*in_flight.subscription);
+    let ages = column(&in_flight, |in_flight| milliseconds(in_flight.since.elapsed()));
+    let of_rows: [&(dyn ToSql + Sync); 4] = [&tenants, &uids, &subscriptions, &ages];
+    let mut written = write_all(client, include_str!("postgres/record_first.sql"), &first, &of_rows).await?;
+    written.extend(write_all(client, include_str!("postgres/record_outcomes.sql"), &later, &[]).await?);
+    Ok(written.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+async fn write_all<C>(
+    client: &C,
+    statement: &str,
+    records: &[&Record],
+    rest: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error>
+where
+    C: deadpool_postgres::GenericClient + Sync,
+{
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    let attempts: Vec<Option<&NewAttempt>> = column(records, |record| record.attempt.as_ref());
     let ids = column(records, |record| record.delivery.as_str());
     let fences = column(records, |record| record.fence);
     let statuses = column(records, |record| record.status.as_str());
-    let spent = column(records, attempt);
-    let deferred = column(records, |record| 1 - attempt(record));
+    let spent = column(records, |record| i32::from(record.attempt.is_some()));
     let due = column(records, |record| record.due_in.map(milliseconds));
     let errors = column(records, |record| record.last_error.as_deref());
     let attempt_ids = column(&attempts, |attempt| attempt.map(|attempt| attempt.id.as_str()));
     let durations = column(&attempts, |attempt| attempt.map(|attempt| milliseconds(attempt.duration)));
-    let answers = column(&attempts, |attempt| attempt.and_then(|attempt| attempt.response_status).map(i32::from));
-    let headers = column(&attempts, |attempt| attempt.and_then(|attempt| attempt.response_headers.as_deref()));
-    let bodies = column(&attempts, |attempt| attempt.and_then(|attempt| attempt.response_body.as_deref()));
-    let classes = column(&attempts, |attempt| attempt.and_then(|attempt| attempt.error_class));
-    let sentences = column(&attempts, |attempt| attempt.and_then(|attempt| attempt.error.as_deref()));
-    let rows = client
-        .query(
-            &statement,
-            &[
-                &ids,
-                &fences,
-                &statuses,
-                &spent,
-                &deferred,
-                &due,
-                &errors,
-                &attempt_ids,
-                &durations,
-                &answers,
-                &headers,
-                &bodies,
-                &classes,
-                &sentences,
-            ],
-        )
-        .await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    let answers = column(&attempts, |attempt| (*attempt)?.response_status.map(i32::from));
+    let headers = column(&attempts, |attempt| (*attempt)?.response_headers.as_deref());
+    let bodies = column(&attempts, |attempt| (*attempt)?.response_body.as_deref());
+    let classes = column(&attempts, |attempt| (*attempt)?.error_class);
+    let sentences = column(&attempts, |attempt| (*attempt)?.error.as_deref());
+    let outcome: [&(dyn ToSql + Sync); 6] = [&ids, &fences, &statuses, &spent, &due, &errors];
+    let attempt: [&(dyn ToSql + Sync); 7] =
+        [&attempt_ids, &durations, &answers, &headers, &bodies, &classes, &sentences];
+    let statement = client.prepare_cached(statement).await?;
+    Ok(client.query(&statement, &[&outcome[..], &attempt, rest].concat()).await?)
 }

@@ -10,7 +10,11 @@ use serde_json::value::RawValue;
 use tenancy::{audit, keep_tenant, remember_master_key, vault::sealed_with};
 use time::OffsetDateTime;
 
-use super::{Store, milliseconds};
+use super::{
+    Store,
+    flights::{ALL, LOST},
+    milliseconds,
+};
 use crate::{
     delivery::Status,
     model::{Delivery, Event, Settings},
@@ -142,6 +146,7 @@ impl Store {
 
     /// Cancels what waits for a subscription that is gone. A thousand rows at a time: there may be millions.
     pub async fn cancel_all_of(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        self.land_some(ALL).await?;
         self.file().await;
         let mut after = String::new();
         loop {
@@ -228,24 +233,31 @@ impl Store {
     pub async fn event(&self, tenant: &str, id: &str) -> Result<Option<Event>, Error> {
         let rows = self.database.fetch(query!("get_event").with([tenant.into(), id.into()])).await?;
         let Some(mut event) = first(&rows, event) else { return Ok(None) };
+        self.land().await;
         let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
         event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
         Ok(Some(event))
     }
 
     pub async fn delivery(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
-        let rows = self.database.fetch(query!("get_delivery").with([tenant.into(), id.into()])).await?;
-        Ok(first(&rows, delivery))
+        let find = || self.database.fetch(query!("get_delivery").with([tenant.into(), id.into()]));
+        if let Some(found) = first(&find().await?, delivery) {
+            return Ok(Some(found));
+        }
+        self.land().await;
+        Ok(first(&find().await?, delivery))
     }
 
     /// One more attempt now; false if it is being attempted, or there is none.
     pub async fn retry(&self, tenant: &str, delivery: &str) -> Result<bool, Error> {
+        self.land_some(ALL).await?;
         let step = query!("retry_delivery").with([tenant.into(), delivery.into()]).must_match();
         Ok(self.database.transact([step]).await?.is_some())
     }
 
     /// Ends it; false if it has ended already, or there is none.
     pub async fn cancel(&self, tenant: &str, delivery: &str) -> Result<bool, Error> {
+        self.land_some(ALL).await?;
         let cancel = query!("cancel_delivery").with([tenant.into(), delivery.into()]).must_match();
         if self.database.transact([cancel]).await?.is_none() {
             return Ok(false);
@@ -278,6 +290,7 @@ impl Store {
     /// Makes due what nobody would ever take: rows that wait for no time, and leases longer than any can be. Returns how
     /// many there were.
     pub async fn rescue(&self, longest_lease: Duration) -> Result<u64, Error> {
+        self.land_some(LOST).await?;
         let (mut rescued, longest) = (0, milliseconds(longest_lease));
         loop {
             // Looked for beside the writer of SQLite, which does not wait for it.
@@ -296,6 +309,7 @@ impl Store {
 
     /// Gives back every lease of an owner that leaves.
     pub async fn release(&self, owner: &str) -> Result<(), Error> {
+        self.land_some(owner).await?;
         self.database.transact([query!("release_leases").with([owner.into()])]).await.map(drop)
     }
 

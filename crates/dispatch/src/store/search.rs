@@ -134,6 +134,8 @@ impl Store {
             }
             left = if rows.len() < most as usize { 0 } else { left - most };
         }
+        // After the events were read: what is in flight of them is landed now.
+        self.land().await;
         for event in &mut events {
             let statuses = self.database.fetch(query!("statuses_of_event").with([event.uid.as_str().into()])).await?;
             event.status = most_urgent(statuses.iter().filter_map(|row| Status::parse(&row.text("status"))));
@@ -154,6 +156,7 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Delivery>, Error> {
+        self.land().await;
         if matches!(filter.along(), Along::Subscription | Along::Type) {
             self.file().await;
         }

@@ -4,14 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use platform::db::{Error, sqlite::Sqlite};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, types::Type};
 use time::OffsetDateTime;
 
 use super::{
-    Accepted, Claimed, Found, KnownEvent, Lease, NewEvent, Record,
+    Accepted, Claimed, Found, InFlight, KnownEvent, Lease, NewAttempt, NewDelivery, NewEvent, Record,
     filing::{Filing, note},
+    flights::{EXPIRED, FREE, MOST, NewFlight, flights_of, is_in_flight, land, since},
     milliseconds,
 };
+
+/// An attempt of so many bytes is part of its delivery's row.
+const SHORT: usize = 1024;
 
 pub(super) async fn take_in(
     database: &Sqlite,
@@ -21,9 +25,7 @@ pub(super) async fn take_in(
 ) -> Result<Vec<Accepted>, Error> {
     database
         .write_batch(move |connection| {
-            let now = now(connection)?;
-            let accepted: Vec<Accepted> =
-                events.iter().map(|event| insert(connection, event, &lease, now)).collect::<Result<_, _>>()?;
+            let accepted = insert(connection, &events, &lease, now(connection)?)?;
             let fresh = events.iter().zip(&accepted).filter(|(_, accepted)| matches!(accepted, Accepted::New { .. }));
             filing.note(connection, fresh.map(|(event, _)| event))?;
             Ok(accepted)
@@ -31,13 +33,32 @@ pub(super) async fn take_in(
         .await
 }
 
+/// Events, and their deliveries: in flights, or as rows.
+fn insert(connection: &Connection, events: &[NewEvent], lease: &Lease, now: i64) -> rusqlite::Result<Vec<Accepted>> {
+    let mut rows = NewRows::prepare(connection)?;
+    let accepted = events.iter().map(|event| rows.insert(connection, event, now));
+    let accepted: Vec<Accepted> = accepted.collect::<Result<_, _>>()?;
+    let is_fresh = |place: usize, _: &NewEvent| matches!(accepted[place], Accepted::New { .. });
+    let mut flight = connection.prepare_cached(include_str!("sqlite/insert_flight.sql"))?;
+    for NewFlight { id, lease, deliveries } in flights_of(events, is_fresh, lease) {
+        let (owner, until) = lease.map(|lease| (&lease.owner, now + milliseconds(lease.length))).unzip();
+        flight.execute(params![id, owner, until, deliveries.len() as i64, fly(&deliveries), now])?;
+    }
+    Ok(accepted)
+}
+
+/// The column of flights.
+fn fly(deliveries: &[(&NewEvent, &NewDelivery)]) -> String {
+    let columns = |(event, delivery): &(&'_ NewEvent, &'_ NewDelivery)| {
+        (delivery.id.clone(), Arc::clone(&event.tenant), event.uid.clone(), Arc::clone(&delivery.subscription))
+    };
+    serde_json::to_string(&deliveries.iter().map(columns).collect::<Vec<_>>()).expect("ids are plain text")
+}
+
 /// An event of our own, for anyone to deliver.
 pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<()> {
-    if let Accepted::New { .. } = insert(connection, event, &Lease::nobody(), now)? {
-        let deliveries: Vec<&str> = event.deliveries.iter().map(|delivery| delivery.id.as_str()).collect();
-        note(connection, &[&event.uid], &deliveries)?;
-    }
-    Ok(())
+    insert(connection, std::slice::from_ref(event), &Lease::nobody(), now)?;
+    note(connection, &[&event.uid], &[])
 }
 
 /// One moment for a whole batch, by SQLite's clock.
@@ -45,39 +66,52 @@ pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached(include_str!("sqlite/now.sql"))?.query_row([], |row| row.get(0))
 }
 
+/// Statements of a batch, looked up once.
 // No statement here says RETURNING: it would cost a table of its own every time.
-fn insert(connection: &Connection, event: &NewEvent, lease: &Lease, now: i64) -> rusqlite::Result<Accepted> {
-    let at = event.created_at.map_or(now, to_ms);
-    let inserted = connection.prepare_cached(include_str!("sqlite/insert_event.sql"))?.execute(params![
-        event.uid,
-        event.tenant,
-        event.id,
-        event.event_type,
-        event.source,
-        event.ordering_key,
-        event.deliver_at.map(to_ms),
-        text(&event.data),
-        event.hash,
-        at,
-    ])?;
-    if inserted == 0 {
-        return known(connection, event);
+struct NewRows<'a> {
+    event: CachedStatement<'a>,
+    delivery: CachedStatement<'a>,
+}
+
+impl<'a> NewRows<'a> {
+    fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
+        Ok(NewRows {
+            event: connection.prepare_cached(include_str!("sqlite/insert_event.sql"))?,
+            delivery: connection.prepare_cached(include_str!("sqlite/insert_delivery.sql"))?,
+        })
     }
-    let mut statement = connection.prepare_cached(include_str!("sqlite/insert_delivery.sql"))?;
-    for delivery in &event.deliveries {
-        let waits_until = event.deliver_at.map_or(now, to_ms);
-        statement.execute(params![
-            delivery.id,
-            event.tenant,
+
+    /// An event, and its deliveries that have rows from the start.
+    fn insert(&mut self, connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<Accepted> {
+        let at = event.created_at.map_or(now, to_ms);
+        let inserted = self.event.execute(params![
             event.uid,
-            delivery.subscription,
-            delivery.ordering_key,
-            delivery.place.as_ref().map(|_| &lease.owner),
-            if delivery.place.is_some() { now + milliseconds(lease.length) } else { waits_until },
-            now,
+            event.tenant,
+            event.id,
+            event.event_type,
+            event.source,
+            event.ordering_key,
+            event.deliver_at.map(to_ms),
+            text(&event.data),
+            event.hash,
+            at,
         ])?;
+        if inserted == 0 {
+            return known(connection, event);
+        }
+        for delivery in event.deliveries.iter().filter(|delivery| !is_in_flight(event, delivery)) {
+            self.delivery.execute(params![
+                delivery.id,
+                event.tenant,
+                event.uid,
+                delivery.subscription,
+                delivery.ordering_key,
+                event.deliver_at.map_or(now, to_ms),
+                now,
+            ])?;
+        }
+        Ok(Accepted::New { at: from_ms(at) })
     }
-    Ok(Accepted::New { at: from_ms(at) })
 }
 
 fn known(connection: &Connection, event: &NewEvent) -> rusqlite::Result<Accepted> {
@@ -105,32 +139,97 @@ pub(super) async fn known_events(
         .await
 }
 
-pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32) -> Result<Found, Error> {
+pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32, room: u32) -> Result<Found, Error> {
     database
         .write_batch(move |connection| {
+            let now = now(connection)?;
+            let any_expired = connection.prepare_cached(include_str!("sqlite/any_expired.sql"));
+            let landed =
+                if any_expired?.query_row([now], |row| row.get(0))? { land(connection, EXPIRED, now)? } else { 0 };
             let put_off =
                 connection.prepare_cached(include_str!("sqlite/put_off_behind.sql"))?.execute(params![limit])?;
             let mut claim = connection.prepare_cached(include_str!("sqlite/claim_due.sql"))?;
-            let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
             let rows = claim.query_map(params![lease.owner, milliseconds(lease.length), limit], |row| {
                 Ok((claimed(row)?, row.get::<_, String>(2)?))
             })?;
-            let mut all = Vec::new();
-            for row in rows {
-                let (mut delivery, event_uid) = row?;
-                event.query_row([event_uid], |row| {
-                    delivery.event_id = row.get(0)?;
-                    delivery.event_type = row.get(1)?;
-                    delivery.event_at = from_ms(row.get(2)?);
-                    delivery.data = Bytes::from(row.get::<_, String>(3)?);
-                    delivery.is_operational = row.get(4)?;
-                    Ok(())
-                })?;
-                all.push(delivery);
-            }
-            Ok(Found { is_all: put_off == 0 && all.len() < limit as usize, claimed: all })
+            let mut all = rows.collect::<Result<Vec<_>, _>>()?;
+            let is_all = landed == 0 && put_off == 0 && all.len() < limit as usize;
+            let room = i64::from(room) - all.len() as i64;
+            let in_flight = claim_flights(connection, &lease, now, room)?;
+            // What fits into no room that there will be goes by ones.
+            let is_too_large =
+                in_flight.is_empty() && (all.is_empty() || room < MOST as i64) && land(connection, FREE, now)? > 0;
+            let is_all = is_all && in_flight.is_empty() && !is_too_large;
+            all.extend(in_flight);
+            Ok(Found { claimed: with_events(connection, all)?, is_all })
         })
         .await
+}
+
+/// Each with the uid of its event, which lies in another table.
+fn claim_flights(
+    connection: &Connection,
+    lease: &Lease,
+    now: i64,
+    room: i64,
+) -> rusqlite::Result<Vec<(Claimed, String)>> {
+    let mut claim = connection.prepare_cached(include_str!("sqlite/claim_flights.sql"))?;
+    let flights = claim.query_map(params![lease.owner, now, milliseconds(lease.length), room], |row| {
+        Ok((row.get::<_, Arc<str>>(0)?, row.get::<_, String>(1)?, now - row.get::<_, i64>(2)?))
+    })?;
+    let mut all = Vec::new();
+    for flight in flights {
+        let (flight, deliveries, age) = flight?;
+        let since = since(age);
+        let deliveries: Vec<(String, Arc<str>, String, Arc<str>)> = serde_json::from_str(&deliveries)
+            .map_err(|error| rusqlite::Error::FromSqlConversionFailure(1, Type::Text, error.into()))?;
+        for (id, tenant, event_uid, subscription) in deliveries {
+            let in_flight = InFlight {
+                flight: Arc::clone(&flight),
+                event_uid: event_uid.clone(),
+                subscription: Arc::clone(&subscription),
+                since,
+            };
+            let claimed = Claimed { id, tenant, subscription, fence: 1, in_flight: Some(in_flight), ..nothing() };
+            all.push((claimed, event_uid));
+        }
+    }
+    Ok(all)
+}
+
+fn with_events(connection: &Connection, all: Vec<(Claimed, String)>) -> rusqlite::Result<Vec<Claimed>> {
+    let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
+    let with_event = |(mut delivery, event_uid): (Claimed, String)| {
+        event.query_row([event_uid], |row| {
+            delivery.event_id = row.get(0)?;
+            delivery.event_type = row.get(1)?;
+            delivery.event_at = from_ms(row.get(2)?);
+            delivery.data = Bytes::from(row.get::<_, String>(3)?);
+            delivery.is_operational = row.get(4)?;
+            Ok(())
+        })?;
+        Ok(delivery)
+    };
+    all.into_iter().map(with_event).collect()
+}
+
+/// A delivery of which nothing is known yet.
+fn nothing() -> Claimed {
+    Claimed {
+        id: String::new(),
+        tenant: "".into(),
+        subscription: "".into(),
+        event_id: String::new(),
+        event_type: String::new(),
+        event_at: OffsetDateTime::UNIX_EPOCH,
+        data: Bytes::new(),
+        attempts: 0,
+        is_manual: false,
+        is_operational: false,
+        is_ordered: false,
+        fence: 0,
+        in_flight: None,
+    }
 }
 
 /// The delivery without its event, which lies in another table that RETURNING cannot see.
@@ -139,15 +238,11 @@ fn claimed(row: &Row<'_>) -> rusqlite::Result<Claimed> {
         id: row.get(0)?,
         tenant: row.get(1)?,
         subscription: row.get(3)?,
-        event_id: String::new(),
-        event_type: String::new(),
-        event_at: OffsetDateTime::UNIX_EPOCH,
-        data: Bytes::new(),
         attempts: row.get(5)?,
         is_manual: row.get(6)?,
-        is_operational: false,
         is_ordered: row.get::<_, Option<String>>(4)?.is_some(),
         fence: row.get(7)?,
+        ..nothing()
     })
 }
 
@@ -161,13 +256,19 @@ pub(super) async fn renew(database: &Sqlite, held: Vec<(String, i64)>, length: D
         .await
 }
 
-pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>) -> Result<usize, Error> {
+pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>, filing: Filing) -> Result<usize, Error> {
     database
         .write_batch(move |connection| {
-            let (now, mut written) = (now(connection)?, 0);
+            let (now, mut written, mut outcomes) = (now(connection)?, 0, Outcomes::prepare(connection)?);
             for record in &*records {
-                written += usize::from(write(connection, record, now)?);
+                if outcomes.write(record, now)? {
+                    written += 1;
+                    record.raises.iter().try_for_each(|event| raise(connection, event, now))?;
+                }
             }
+            let first = records.iter().filter(|record| record.in_flight.is_some());
+            let first: Vec<&str> = first.map(|record| record.delivery.as_str()).collect();
+            filing.note_deliveries(connection, &first)?;
             let ended: Vec<&str> =
                 records.iter().filter(|record| record.ends_a_head()).map(|record| record.delivery.as_str()).collect();
             if !ended.is_empty() {
@@ -179,37 +280,86 @@ pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>) -> Result<
         .await
 }
 
-fn write(connection: &Connection, record: &Record, now: i64) -> rusqlite::Result<bool> {
-    let spent = i64::from(record.attempt.is_some());
-    let recorded = connection.prepare_cached(include_str!("sqlite/record_outcome.sql"))?.execute(params![
-        record.delivery,
-        record.fence,
-        record.status.as_str(),
-        spent,
-        1 - spent,
-        record.due_in.map(milliseconds),
-        record.last_error,
-        now,
-    ])?;
-    if recorded == 0 {
-        return Ok(false);
+/// Statements of a batch, looked up once.
+struct Outcomes<'a> {
+    first: CachedStatement<'a>,
+    outcome: CachedStatement<'a>,
+    attempt: CachedStatement<'a>,
+}
+
+impl<'a> Outcomes<'a> {
+    fn prepare(connection: &'a Connection) -> rusqlite::Result<Self> {
+        Ok(Outcomes {
+            first: connection.prepare_cached(include_str!("sqlite/record_first.sql"))?,
+            outcome: connection.prepare_cached(include_str!("sqlite/record_outcome.sql"))?,
+            attempt: connection.prepare_cached(include_str!("sqlite/insert_attempt.sql"))?,
+        })
     }
-    if let Some(event) = &record.raises {
-        raise(connection, event, now)?;
+
+    /// False if it does not count any more.
+    fn write(&mut self, record: &Record, now: i64) -> rusqlite::Result<bool> {
+        let spent = i64::from(record.attempt.is_some());
+        let mut apart = record.attempt.as_ref();
+        let recorded = match &record.in_flight {
+            Some(in_flight) => {
+                let within = apart.take_if(|attempt| is_short(attempt));
+                self.first.execute(params![
+                    record.delivery,
+                    record.tenant,
+                    in_flight.event_uid,
+                    in_flight.subscription,
+                    record.status.as_str(),
+                    spent,
+                    record.fence,
+                    record.due_in.map(milliseconds),
+                    record.last_error,
+                    milliseconds(in_flight.since.elapsed()),
+                    now,
+                    within.map(|attempt| milliseconds(attempt.duration)),
+                    within.and_then(|attempt| attempt.response_status),
+                    within.and_then(|attempt| attempt.response_headers.as_deref()),
+                    within.and_then(|attempt| attempt.response_body.as_deref()),
+                    within.and_then(|attempt| attempt.error_class),
+                    within.and_then(|attempt| attempt.error.as_deref()),
+                ])?
+            }
+            None => self.outcome.execute(params![
+                record.delivery,
+                record.fence,
+                record.status.as_str(),
+                spent,
+                1 - spent,
+                record.due_in.map(milliseconds),
+                record.last_error,
+                now,
+            ])?,
+        };
+        if recorded == 0 {
+            return Ok(false);
+        }
+        if let Some(attempt) = apart {
+            self.attempt.execute(params![
+                attempt.id,
+                record.delivery,
+                milliseconds(attempt.duration),
+                attempt.response_status,
+                attempt.response_headers,
+                attempt.response_body.as_deref(),
+                attempt.error_class,
+                attempt.error,
+                record.tenant,
+                now,
+            ])?;
+        }
+        Ok(true)
     }
-    if let Some(attempt) = &record.attempt {
-        connection.prepare_cached(include_str!("sqlite/insert_attempt.sql"))?.execute(params![
-            attempt.id,
-            record.delivery,
-            milliseconds(attempt.duration),
-            attempt.response_status,
-            attempt.response_headers,
-            attempt.response_body.as_deref(),
-            attempt.error_class,
-            attempt.error,
-        ])?;
-    }
-    Ok(true)
+}
+
+/// Does it fit into the row of its delivery? A page holds a few rows at least.
+fn is_short(attempt: &NewAttempt) -> bool {
+    let NewAttempt { response_headers, response_body, error, .. } = attempt;
+    let texts = [response_headers, error].map(|text| text.as_ref().map_or(0, String::len));
+    texts.iter().sum::<usize>() + response_body.as_ref().map_or(0, Bytes::len) <= SHORT
 }
 
 /// Payloads were read as JSON, so they are UTF-8.
@@ -217,7 +367,7 @@ fn text(data: &Bytes) -> &str {
     std::str::from_utf8(data).unwrap_or_default()
 }
 
-fn to_ms(time: OffsetDateTime) -> i64 {
+pub(super) fn to_ms(time: OffsetDateTime) -> i64 {
     time.unix_timestamp() * 1000 + i64::from(time.millisecond())
 }
 

@@ -17,7 +17,7 @@ use platform::{
 };
 use time::{Date, OffsetDateTime, Time};
 
-use super::{SKEW, Store, first_id, milliseconds};
+use super::{SKEW, Store, first_id, flights::ALL, milliseconds};
 
 /// The big tables, the prefix of their ids, and nothing else is partitioned.
 const PARTITIONED: [(&str, &str); 3] = [("events", "evt"), ("deliveries", "dlv"), ("attempts", "att")];
@@ -59,6 +59,7 @@ impl Store {
 
     /// Ends what is older than `retention`. Returns how many partitions, or events, went.
     pub async fn forget(&self, retention: Duration) -> Result<u64, Error> {
+        self.land_some(ALL).await?;
         self.forget_rejected(retention).await?;
         let subscriptions = query!("forget_subscriptions").with([milliseconds(retention).into()]);
         self.database.transact([query!("forget_secrets").with([]), subscriptions]).await?;

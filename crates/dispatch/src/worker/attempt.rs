@@ -1,6 +1,6 @@
 //! One delivery, from a runner's hands to its record: gate, signature, call, outcome.
 
-use std::{borrow::Cow, num::NonZeroU64, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{borrow::Cow, num::NonZeroU64, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use bytes::Bytes;
@@ -113,8 +113,12 @@ impl Inner {
 
     async fn run(self: Arc<Self>, key: LaneKey, job: Job, turn: Option<Turn>) {
         let kept = self.leases.keep(&job);
-        // A panic must not cost the lane its runner, nor the delivery its future.
-        let attempted = AssertUnwindSafe(self.deliver(&key, &job, turn)).catch_unwind().await;
+        // A panic must not cost the lane its runner, nor the delivery its future. Pinned, because a future that is handed over
+        // by value is held, and moved, twice.
+        let attempted = {
+            let deliver = pin!(self.deliver(&key, &job, turn));
+            AssertUnwindSafe(deliver).catch_unwind().await
+        };
         let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
         self.lanes.called(&key);
         self.count(&record);
@@ -346,6 +350,7 @@ fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {
         last_error: (!reason.is_empty()).then(|| reason.to_owned()),
         attempt: None,
         raises: None,
+        in_flight: delivery.in_flight.clone(),
     }
 }
 

@@ -21,7 +21,12 @@ use tokio::{
 };
 
 use super::Job;
-use crate::{guard::at_once, metrics as names, place::Place};
+use crate::{
+    guard::at_once,
+    metrics as names,
+    place::{Place, Weight},
+    store::Claimed,
+};
 
 /// The longest queue of one lane.
 const LONGEST: usize = 256;
@@ -40,6 +45,8 @@ const KNOWN_AFTER: u32 = 16;
 const PACE_OF: Duration = Duration::from_secs(2);
 /// What does not fit comes back at this many times the lane's pace, so that the lane never waits for it.
 const AHEAD: u32 = 2;
+/// Of all payloads in hand. One that is in several deliveries counts for each.
+const MOST_BYTES: usize = 64 << 20;
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -88,6 +95,8 @@ pub(super) struct Lanes {
     held: AtomicUsize,
     /// Places that were given to deliveries on their way here.
     promised: Arc<AtomicUsize>,
+    /// Bytes of their payloads.
+    bytes: Arc<AtomicUsize>,
     running: AtomicUsize,
     most: usize,
     idle: Notify,
@@ -99,6 +108,7 @@ impl Lanes {
             lanes: Mutex::default(),
             held: AtomicUsize::new(0),
             promised: Arc::default(),
+            bytes: Arc::default(),
             running: AtomicUsize::new(0),
             most: most_in_flight,
             idle: Notify::new(),
@@ -107,13 +117,27 @@ impl Lanes {
 
     /// How many more jobs this process should hold.
     pub(super) fn room(&self) -> usize {
+        if self.is_full_of_bytes() {
+            return 0;
+        }
         self.most.saturating_sub(self.held.load(Relaxed) + self.promised.load(Relaxed))
     }
 
     /// Keeps room for one more job, if there is any.
     pub(super) fn promise(&self) -> Option<Place> {
         let place = Place::one_of(&self.promised);
-        (self.held.load(Relaxed) + self.promised.load(Relaxed) <= self.most).then_some(place)
+        let has_room = self.held.load(Relaxed) + self.promised.load(Relaxed) <= self.most && !self.is_full_of_bytes();
+        has_room.then_some(place)
+    }
+
+    fn is_full_of_bytes(&self) -> bool {
+        self.bytes.load(Relaxed) >= MOST_BYTES
+    }
+
+    /// A claimed delivery is in hand from now on.
+    pub(super) fn job(&self, delivery: Claimed, claimed_at: Instant) -> Job {
+        let weight = Weight::of(&self.bytes, delivery.data.len());
+        Job { delivery, claimed_at, _weight: weight }
     }
 
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
@@ -258,7 +282,6 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::Claimed;
 
     const SHAPE: Shape = Shape { calls: 1, per_second: 1 };
 
@@ -276,8 +299,9 @@ mod tests {
             is_operational: false,
             is_ordered: false,
             fence: 1,
+            in_flight: None,
         };
-        Job { delivery, claimed_at: now }
+        Lanes::new(8).job(delivery, now)
     }
 
     /// A lane with one job running and two waiting, which is full.
@@ -341,6 +365,22 @@ mod tests {
         assert_eq!((promised.len(), lanes.room()), (5, 0));
         drop(promised);
         assert_eq!(lanes.room(), 5);
+    }
+
+    #[test]
+    fn there_is_no_room_beside_64_mib_of_payloads() {
+        let (now, lanes) = (Instant::now(), Lanes::new(8));
+        let Job { delivery, .. } = job(now);
+        let half = |lanes: &Lanes| {
+            let data = Bytes::from(vec![b' '; MOST_BYTES / 2]);
+            lanes.job(Claimed { data, ..delivery.clone() }, now)
+        };
+        let first = half(&lanes);
+        assert!(lanes.room() == 8 && lanes.promise().is_some());
+        let second = half(&lanes);
+        assert!(lanes.room() == 0 && lanes.promise().is_none());
+        drop((first, second));
+        assert_eq!(lanes.room(), 8);
     }
 
     #[test]

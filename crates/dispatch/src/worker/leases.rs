@@ -15,7 +15,7 @@ use platform::problem::Chain;
 use tokio::time::Instant;
 
 use super::Job;
-use crate::store::Store;
+use crate::store::{Lease, Store};
 
 /// Renewed in one statement.
 const AT_ONCE: usize = 1000;
@@ -54,14 +54,14 @@ impl Leases {
     }
 
     /// Renews each lease when half of it is over. What could not be renewed is tried again at the next look.
-    pub(super) async fn renew(self: Arc<Self>, store: Store, length: Duration) {
+    pub(super) async fn renew(self: Arc<Self>, store: Store, Lease { owner, length }: Lease) {
         loop {
             tokio::time::sleep(length / 10).await;
             let now = Instant::now();
             let old = self.older_than(now, length / 2);
             for old in old.chunks(AT_ONCE) {
                 let held = old.iter().map(|(_, delivery, fence)| (delivery.clone(), *fence)).collect();
-                match store.renew(held, length).await {
+                match store.renew(&owner, held, length).await {
                     Ok(()) => self.begin_anew(old.iter().map(|(number, ..)| *number), now),
                     Err(error) => tracing::warn!(
                         leases = old.len(), error = %Chain(&error),
@@ -90,7 +90,7 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::lane::Lanes, *};
     use crate::store::tests::{MINUTE, claim, event, open, take_in};
 
     #[tokio::test]
@@ -99,7 +99,7 @@ mod tests {
         let store = open("", folder.path()).await;
         take_in(&store, vec![event("a", 1)]).await;
         let (leases, claimed_at) = (Arc::<Leases>::default(), Instant::now());
-        let job = Job { delivery: claim(&store, "w").await.remove(0), claimed_at };
+        let job = Lanes::new(1).job(claim(&store, "w").await.remove(0), claimed_at);
         let kept = leases.keep(&job);
         let old = |after: Duration| leases.older_than(claimed_at + after, MINUTE / 2);
         assert!(old(MINUTE / 2 - Duration::from_millis(1)).is_empty());

@@ -31,7 +31,7 @@ use crate::{
     config::Config,
     error::Error,
     metrics as names,
-    place::Place,
+    place::{Place, Weight},
     store::{Claimed, Found, Lease, Store, records::AIR},
 };
 
@@ -60,6 +60,7 @@ pub struct Deps {
 pub(crate) struct Job {
     pub(crate) delivery: Claimed,
     pub(crate) claimed_at: Instant,
+    _weight: Weight,
 }
 
 /// Delivers events. Cheap to clone.
@@ -86,7 +87,8 @@ impl Worker {
         let store = deps.store.clone();
         let outcomes = Batcher::start(tasks, "outcomes", 1000, 2, move |ended| outcomes::record(store.clone(), ended));
         let leases = Arc::<Leases>::default();
-        tasks.spawn_servant("leases", Arc::clone(&leases).renew(deps.store.clone(), deps.lease.length));
+        tasks.spawn_servant("leases", Arc::clone(&leases).renew(deps.store.clone(), deps.lease.clone()));
+        tasks.spawn_servant("flights", deps.store.clone().end_flights());
         let lanes = Lanes::new(deps.config.max_in_flight);
         let (wake, asking, is_short_of_room) = (Notify::new(), Semaphore::new(ASKING), AtomicBool::new(false));
         let inner = Inner { deps, outcomes, leases, lanes, tasks: tasks.clone(), wake, asking, is_short_of_room };
@@ -112,7 +114,7 @@ impl Worker {
     pub fn take(&self, deliveries: Vec<Claimed>) {
         let claimed_at = Instant::now();
         for delivery in deliveries {
-            self.inner.offer(Job { delivery, claimed_at });
+            self.inner.offer(self.inner.lanes.job(delivery, claimed_at));
         }
     }
 
@@ -153,9 +155,11 @@ impl Worker {
                     return Ok(deps.config.poll_interval);
                 }
             }
-            let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX).min(deps.config.batch_size);
+            let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX);
             crash_point("claim.before");
-            let Found { claimed, is_all } = deps.store.claim(&deps.lease, room).await?;
+            // Half of the room is for what has waited in flight since it was made.
+            let limit = room.div_ceil(2).min(deps.config.batch_size);
+            let Found { claimed, is_all } = deps.store.claim(&deps.lease, limit, room).await?;
             if !claimed.is_empty() {
                 crash_point("claim.after");
             }

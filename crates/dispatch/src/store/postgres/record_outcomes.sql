@@ -1,13 +1,13 @@
 -- Only the holder of the latest fence writes; a late one changes nothing and leaves no attempt. What an attempt says goes
 -- through the update, so that nothing is joined twice.
 WITH input AS (
-  SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::bigint[], $7::text[],
-    $8::text[], $9::bigint[], $10::integer[], $11::text[], $12::bytea[], $13::text[], $14::text[])
-    AS input (id, fence, status, attempts, deferrals, due_in_ms, last_error,
+  SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::bigint[], $6::text[],
+    $7::text[], $8::bigint[], $9::integer[], $10::text[], $11::bytea[], $12::text[], $13::text[])
+    AS input (id, fence, status, attempts, due_in_ms, last_error,
       attempt_id, duration_ms, response_status, response_headers, response_body, error_class, error)
 ), recorded AS (
   UPDATE deliveries d
-  SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + input.deferrals,
+  SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + 1 - input.attempts,
     due_at = now() + input.due_in_ms * interval '1 millisecond',
     last_error = CASE WHEN input.status <> 'delivered' THEN coalesce(input.last_error, nullif(d.last_error, 'the subscription is switched off')) END,
     is_manual = d.is_manual AND input.attempts = 0, lease_owner = NULL, updated_at = now()

@@ -1,5 +1,7 @@
--- How long until something can be claimed; negative when it already can, no row when nothing waits.
-SELECT due_at - CAST(unixepoch('subsec') * 1000 AS INTEGER) AS due_in_ms FROM deliveries
-WHERE due_at IS NOT NULL
-ORDER BY due_at
-LIMIT 1
+-- How long until something can be claimed; negative when it already can, NULL when nothing waits.
+SELECT min(due_at) - CAST(unixepoch('subsec') * 1000 AS INTEGER) AS due_in_ms FROM (
+  SELECT * FROM (SELECT due_at FROM deliveries WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1)
+  UNION ALL
+  SELECT min(until) FROM flights WHERE until IS NOT NULL
+  UNION ALL
+  SELECT * FROM (SELECT created_at FROM flights WHERE owner IS NULL ORDER BY id LIMIT 1))

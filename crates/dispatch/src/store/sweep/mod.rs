@@ -16,7 +16,7 @@ use platform::{
 };
 use time::OffsetDateTime;
 
-use super::{SKEW, Store, first_id};
+use super::{SKEW, Store, first_id, flights::ALL};
 use crate::{
     delivery::Status,
     job::{Progress, selection::Walk},
@@ -115,6 +115,7 @@ impl Store {
         span: &Span<'_>,
         named: &[String],
     ) -> Result<Vec<Candidate>, Error> {
+        self.land_some(ALL).await?;
         if let Walk::Subscription(_) = walk {
             self.file().await;
         }
@@ -135,6 +136,7 @@ impl Store {
 
     /// The next events of a walk.
     pub async fn look_at_events(&self, span: &Span<'_>, needs_data: bool) -> Result<Vec<OldEvent>, Error> {
+        self.land_some(ALL).await?;
         let [tenant, first, last, limit] = span.values("evt");
         let step = query!("look_at_events").with([tenant, first, last, limit, Value::Bool(needs_data)]);
         Ok(self.database.fetch(step).await?.iter().map(old_event).collect())
@@ -149,6 +151,9 @@ impl Store {
         progress: Progress,
         is_done: bool,
     ) -> Result<Option<Progress>, Error> {
+        if !changes.delete.is_empty() || !changes.bare_events.is_empty() {
+            self.land_some(ALL).await?;
+        }
         let cancelled: Vec<String> = changes.cancel.iter().map(|(id, _)| id.clone()).collect();
         let progress = match &self.database {
             Database::Sqlite(database) => sqlite::commit(database, held.clone(), changes, progress, is_done).await?,

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{Changed, Changes, Held, json, note};
 use crate::{
     job::Progress,
-    store::{filing, milliseconds},
+    store::{filing, flights, milliseconds},
 };
 
 pub(super) async fn commit(
@@ -52,6 +52,8 @@ fn change(connection: &Connection, changes: &Changes) -> rusqlite::Result<Change
     for (id, fence) in &changes.cancel {
         changed.cancelled += call_off.execute(params![id, fence])? as u64;
     }
+    // An event is not bare while a delivery of it is in flight, and what lands later would bring back what is deleted here.
+    while !changes.bare_events.is_empty() && flights::land(connection, flights::ALL, i64::MAX)? > 0 {}
     let mut unfile = connection.prepare_cached(include_str!("sqlite/unfile_delivery.sql"))?;
     let mut delete = connection.prepare_cached(include_str!("sqlite/purge_delivery.sql"))?;
     let mut attempts = connection.prepare_cached(include_str!("sqlite/purge_attempts.sql"))?;

@@ -215,6 +215,48 @@ async fn a_purge_never_takes_what_is_still_due() {
     .await;
 }
 
+/// An event may have a delivery in flight beside one that has ended, or none but those.
+#[tokio::test]
+async fn a_purge_never_takes_an_event_that_is_in_flight() {
+    each_store(async |store| {
+        take_in(&store, vec![event("a", 2), event("b", 1)]).await;
+        let (_, held) = job(&store, Kind::Purge).await;
+        let ended = claim(&store, "w").await.into_iter().find(|one| one.event_id == "a").unwrap();
+        store.record(vec![record(&ended, Status::Delivered, None)]).await.unwrap();
+        let uids = [store.uid_of_event("acme", "a").await, store.uid_of_event("acme", "b").await];
+        let bare_events = uids.map(|uid| uid.unwrap().unwrap()).into();
+        let changes = Changes { delete: vec![(ended.id, ended.fence)], bare_events, ..Changes::default() };
+        let counts = store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap().counts;
+        assert_eq!((counts.deleted, counts.events_deleted), (1, 0));
+        store.release("w").await.unwrap();
+        assert_eq!(claim(&store, "w").await.len(), 2, "what was in flight is delivered");
+    })
+    .await;
+}
+
+/// An event may come in after flights were landed and before its events are looked at, or deleted.
+#[tokio::test]
+async fn what_took_off_since_the_landing_is_neither_missing_nor_bare() {
+    each_store(async |store| {
+        let (_, held) = job(&store, Kind::Purge).await;
+        take_in(&store, vec![event("a", 1)]).await;
+        let [tenant, first, last, limit] = span(OffsetDateTime::now_utc()).values("evt");
+        let step = query!("look_at_events").with([tenant, first, last, limit, Value::Bool(false)]);
+        let seen: Vec<OldEvent> = store.database.fetch(step).await.unwrap().iter().map(old_event).collect();
+        assert_eq!(seen.iter().map(|event| &event.receivers[..]).collect::<Vec<_>>(), [["sub_1".to_owned()]]);
+        let changes = Changes { bare_events: vec![seen[0].uid.clone()], ..Changes::default() };
+        let counts = match &store.database {
+            Database::Sqlite(sqlite) => sqlite::commit(sqlite, held, changes, Progress::default(), true).await,
+            Database::Postgres(postgres) => {
+                postgres::commit(postgres, &held, &changes, Progress::default(), true).await
+            }
+        };
+        assert_eq!(counts.unwrap().unwrap().counts.events_deleted, 0);
+        assert_eq!(claim(&store, "w").await.len(), 1);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn cancelling_ends_what_waits_and_leaves_what_is_attempted() {
     each_store(async |store| {

@@ -1,0 +1,1 @@
+SELECT max(created_at) AS newest FROM flights
