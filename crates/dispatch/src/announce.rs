@@ -23,14 +23,16 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// May this many fresh deliveries be leased to this process right away?
-    pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.here.as_ref().is_some_and(|worker| worker.has_room(count))
-    }
-
     /// Room for one fresh delivery here, which may then be born leased to this process.
     pub(crate) fn promise(&self) -> Option<Place> {
         self.here.as_ref()?.promise()
+    }
+
+    /// Waits for room here for so many, while there is hope that it is made within `patience`.
+    pub(crate) async fn wait_for_room(&self, count: usize, patience: Duration) {
+        if let Some(worker) = &self.here {
+            worker.wait_for_room(count, patience).await;
+        }
     }
 
     /// Fresh deliveries are on disk: those that are leased to this process, and perhaps others that wait for anyone.

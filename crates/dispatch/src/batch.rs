@@ -1,11 +1,22 @@
 //! Group commit: what arrives while a write is under way shares the next one.
 //!
-//! Nothing waits for a timer: an idle batcher writes a lone item at once, a busy one writes hundreds together.
+//! An idle batcher writes a lone item at once, a busy one writes hundreds together. One that may linger waits a moment for those
+//! hundreds while it is busy: a statement costs the database as much as dozens of rows, and several processes share it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use platform::{problem::Chain, shutdown::Tasks};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    time::Instant,
+};
 
 use crate::error::Error;
 
@@ -13,6 +24,15 @@ use crate::error::Error;
 const QUEUE: usize = 16_384;
 /// How long a full queue is waited for before the caller is told to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Of a batch.
+const LARGEST: usize = 1000;
+/// After a batch of so many a batcher is busy ..
+const BUSY: usize = 8;
+/// .. and with so many groups it waits for no more ..
+const ENOUGH: usize = 200;
+/// .. for which it looks so often. Who sends wakes nobody meanwhile.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What one caller wants written, and how it is told.
 struct Group<I, O> {
@@ -24,36 +44,47 @@ struct Group<I, O> {
 /// A queue in front of a batched write. Cheap to clone.
 pub(crate) struct Batcher<I, O> {
     sender: mpsc::Sender<Group<I, O>>,
+    /// Somebody waits for what was left to be written.
+    is_urgent: Arc<AtomicBool>,
 }
 
 impl<I, O> Clone for Batcher<I, O> {
     fn clone(&self) -> Self {
-        Batcher { sender: self.sender.clone() }
+        Batcher { sender: self.sender.clone(), is_urgent: Arc::clone(&self.is_urgent) }
     }
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// `write` gets a batch and answers for each item, in order; at most `writers` of them run at a time.
-    pub(crate) fn start<W, F>(tasks: &Tasks, name: &'static str, largest: usize, writers: usize, write: W) -> Self
+    /// `write` gets a batch and answers for each item, in order; at most `writers` of them run at a time. While it is busy a batch
+    /// waits for others up to `linger`, unless an urgent one is left.
+    pub(crate) fn start<W, F>(tasks: &Tasks, name: &'static str, writers: usize, linger: Duration, write: W) -> Self
     where
         W: Fn(Vec<I>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Vec<O>, Error>> + Send + 'static,
     {
         let (sender, mut waiting) = mpsc::channel::<Group<I, O>>(QUEUE);
         let writers = Arc::new(Semaphore::new(writers));
-        let spawner = tasks.clone();
+        let (spawner, is_urgent) = (tasks.clone(), Arc::<AtomicBool>::default());
+        let hurries = Arc::clone(&is_urgent);
         tasks.spawn_servant(name, async move {
+            let mut is_busy = false;
             loop {
                 let Ok(writer) = Arc::clone(&writers).acquire_owned().await else { return };
                 let Some(first) = waiting.recv().await else { return };
+                let deadline = Instant::now() + linger;
+                while is_busy && waiting.len() < ENOUGH && !hurries.load(Relaxed) && Instant::now() < deadline {
+                    tokio::time::sleep(LOOK).await;
+                }
+                hurries.store(false, Relaxed);
                 let (mut batch, mut replies) = (first.items, Vec::new());
                 replies.push((first.reply, batch.len()));
-                while batch.len() < largest
+                while batch.len() < LARGEST
                     && let Ok(Group { items, reply }) = waiting.try_recv()
                 {
                     replies.push((reply, items.len()));
                     batch.extend(items);
                 }
+                is_busy = batch.len() >= BUSY;
                 let written = write(batch);
                 spawner.spawn(name, async move {
                     answer(name, written.await, replies);
@@ -61,7 +92,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 });
             }
         });
-        Batcher { sender }
+        Batcher { sender, is_urgent }
     }
 
     /// Waits until the item is written.
@@ -69,8 +100,11 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         self.write_all(vec![item]).await?.pop().ok_or(Error::Closed)
     }
 
-    /// Leaves the item to be written, and waits for no more than a place in the queue.
-    pub(crate) async fn leave(&self, item: I) -> Result<(), Error> {
+    /// Leaves the item to be written, and waits for no more than a place in the queue. An urgent one lets nobody linger.
+    pub(crate) async fn leave(&self, item: I, is_urgent: bool) -> Result<(), Error> {
+        if is_urgent {
+            self.is_urgent.store(true, Relaxed);
+        }
         self.sender.send(Group { items: vec![item], reply: None }).await.map_err(|_| Error::Closed)
     }
 
@@ -108,5 +142,51 @@ fn answer<O>(name: &str, written: Result<Vec<O>, Error>, replies: Vec<Reply<O>>)
                 drop(reply.send(Err(Error::Batch(Arc::clone(&error)))));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batcher that lingers for a second, and the sizes of what it wrote with the times of it.
+    fn lingering() -> (Batcher<u32, ()>, mpsc::UnboundedReceiver<(usize, Instant)>) {
+        let (written, sizes) = mpsc::unbounded_channel();
+        let write = move |batch: Vec<u32>| {
+            written.send((batch.len(), Instant::now())).unwrap();
+            async move { Ok(vec![(); batch.len()]) }
+        };
+        (Batcher::start(&Tasks::new(), "test", 1, Duration::from_secs(1), write), sizes)
+    }
+
+    async fn leave(batcher: &Batcher<u32, ()>, count: u32, is_urgent: bool) {
+        for item in 0..count {
+            batcher.leave(item, is_urgent).await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_busy_batcher_waits_for_more_and_not_if_somebody_waits_for_it() {
+        let (batcher, mut sizes) = lingering();
+        let began = Instant::now();
+        leave(&batcher, 3, false).await;
+        assert_eq!(sizes.recv().await, Some((3, began)), "it was idle");
+        leave(&batcher, 10, false).await;
+        assert_eq!(sizes.recv().await, Some((10, began)), "it had little to do");
+        leave(&batcher, 1, false).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        leave(&batcher, 9, false).await;
+        let (size, at) = sizes.recv().await.unwrap();
+        assert_eq!(size, 10);
+        assert!(at - began >= Duration::from_secs(1), "after {:?}", at - began);
+        leave(&batcher, 9, false).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        leave(&batcher, 1, true).await;
+        let (size, soon) = sizes.recv().await.unwrap();
+        assert_eq!(size, 10);
+        assert!(soon - at <= Duration::from_millis(20), "after {:?}", soon - at);
+        leave(&batcher, 2 * u32::try_from(ENOUGH).unwrap(), false).await;
+        let (size, at) = sizes.recv().await.unwrap();
+        assert!(size > ENOUGH && at - soon <= LOOK, "{size} are enough, after {:?}", at - soon);
     }
 }

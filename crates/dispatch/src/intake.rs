@@ -49,6 +49,10 @@ const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Who sends many at once is held to the pace of deliveries, if that costs no more than this for each part of a request: what this
+/// process does not take into its own hands is read from the database again.
+const PACE: Duration = Duration::from_millis(100);
+
 /// A part of [`MOST_MEMORY`], given back when dropped.
 pub type Memory = OwnedSemaphorePermit;
 
@@ -114,7 +118,7 @@ impl Intake {
         let topic = producer.map(|producer| Topic::new(producer, store.clone(), tasks));
         let for_writes = workers.clone();
         let write = move |events: Vec<_>| take_in(store.clone(), lease.clone(), for_writes.clone(), events.into());
-        let batcher = Batcher::start(tasks, "intake", 1000, 2, write);
+        let batcher = Batcher::start(tasks, "intake", 2, Duration::ZERO, write);
         let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
         Intake { catalog, workers, batcher, max_event: config.max_event, memory, topic }
     }
@@ -144,6 +148,7 @@ impl Intake {
             let answers = self.accept_all_into(topic, tenant, bodies).await;
             return answers.into_iter().map(|answer| answer.map(Taken::from)).collect();
         }
+        self.workers.wait_for_room(bodies.len(), PACE).await;
         let mut good = Vec::with_capacity(bodies.len());
         let read = bodies.iter().map(|body| {
             let new = self.prepare(tenant, self.read(body)?, None)?;

@@ -128,7 +128,7 @@ impl Topic {
     pub(super) fn new(producer: Producer, store: Store, tasks: &Tasks) -> Self {
         let for_ids = store.clone();
         let find = move |keys: Vec<_>| find(for_ids.clone(), keys);
-        Topic { producer, store, known: Batcher::start(tasks, "known ids", 1000, 4, find) }
+        Topic { producer, store, known: Batcher::start(tasks, "known ids", 4, Duration::ZERO, find) }
     }
 
     /// What is known by this id. A database that does not answer at once stops nobody: the worker that reads the record

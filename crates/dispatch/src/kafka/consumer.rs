@@ -52,6 +52,8 @@ const WRITERS: u32 = 2;
 const WAIT: Duration = Duration::from_millis(100);
 /// How long reading may wait for room before its partitions are paused. What was fetched is then fetched again.
 const FULL: Duration = Duration::from_secs(1);
+/// How long a batch waits for room in the lanes, while it is being made, before its deliveries are anyone's to claim.
+const PATIENCE: Duration = Duration::from_secs(2);
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// How long a partition that is taken away, or a process that stops, waits for what is under way.
 const LAST_WAIT: Duration = Duration::from_secs(3);
@@ -138,13 +140,12 @@ pub(crate) fn consume(config: Config, taking: Taking, tasks: &Tasks) -> Result<(
 async fn route(taking: Taking, mut batches: mpsc::Receiver<Batch>, give_up: CancellationToken, tasks: Tasks) {
     let writers = Arc::new(Semaphore::new(WRITERS as usize));
     let mut tenants = Tenants::new(taking.tenants.clone());
-    let mut is_patient = true;
     while let Some(Batch { records, under_way }) = batches.recv().await {
         crash_point("route.before");
         if !taking.freshen(&records, &give_up).await || !tenants.learn(&records, &give_up).await {
             return;
         }
-        taking.wait_for_room(records.len(), &mut is_patient).await;
+        taking.workers.wait_for_room(records.len(), PATIENCE).await;
         metrics::histogram!(names::KAFKA_BATCH).record(records.len() as f64);
         let routed = taking.route(records, &tenants);
         // A batch with a line to keep is written after all before it and before all behind it.

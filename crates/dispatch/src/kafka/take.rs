@@ -32,8 +32,6 @@ use crate::{
     store::{Accepted, Lease, NewEvent, Store, rejected::NewRejected},
 };
 
-/// How long a batch waits for room in the lanes before its deliveries go to the table for anyone to claim.
-const PATIENCE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What became of each event.
@@ -80,20 +78,6 @@ impl Taking {
             }
         }
         true
-    }
-
-    /// Waits a moment for room; a batch that finds none goes to the table. After one that waited in vain the next ones
-    /// do not wait, until there is room again.
-    pub(super) async fn wait_for_room(&self, count: usize, is_patient: &mut bool) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !self.workers.has_room(count) {
-            if !*is_patient || tokio::time::Instant::now() >= deadline {
-                *is_patient = false;
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        *is_patient = true;
     }
 
     pub(super) fn route(&self, records: Vec<Incoming>, tenants: &Tenants) -> Routed {

@@ -23,7 +23,6 @@ use tokio::{
 use super::{
     Inner, Job,
     lane::{LaneKey, Placed, Shape},
-    leases::Kept,
     outcomes::Ended,
 };
 use crate::{
@@ -120,13 +119,14 @@ impl Inner {
             AssertUnwindSafe(deliver).catch_unwind().await
         };
         let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
-        self.lanes.called(&key);
+        let is_urgent = self.lanes.called(&key) || job.delivery.is_ordered;
         self.count(&record);
         let is_soon =
             record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
         // An ordered line has a new head.
         let wakes_poller = is_soon || job.delivery.is_ordered;
-        self.leave(record, Some((key, kept)), wakes_poller).await;
+        let ended = Ended { inner: Arc::clone(&self), record, runner: Some((key, kept)), wakes_poller };
+        self.leave(ended, is_urgent).await;
     }
 
     /// A runner is done with a job, its outcome written: the next in its lane may go.
@@ -139,16 +139,19 @@ impl Inner {
         self.made_room();
     }
 
-    async fn leave(self: Arc<Self>, record: Record, runner: Option<(LaneKey, Kept)>, wakes_poller: bool) {
-        let ended = Ended { inner: Arc::clone(&self), record, runner, wakes_poller };
-        if self.outcomes.leave(ended).await.is_err() {
+    async fn leave(&self, ended: Ended, is_urgent: bool) {
+        if self.outcomes.leave(ended, is_urgent).await.is_err() {
             tracing::error!("An outcome was not written: nobody is left to write it. Its lease will end instead.");
         }
     }
 
     fn write_later(self: &Arc<Self>, record: Record) {
         self.count(&record);
-        self.tasks.spawn("deferral", Arc::clone(self).leave(record, None, true));
+        let inner = Arc::clone(self);
+        self.tasks.spawn("deferral", async move {
+            let ended = Ended { inner: Arc::clone(&inner), record, runner: None, wakes_poller: true };
+            inner.leave(ended, false).await;
+        });
     }
 
     fn count(&self, record: &Record) {

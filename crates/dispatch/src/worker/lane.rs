@@ -9,7 +9,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -47,6 +47,10 @@ const PACE_OF: Duration = Duration::from_secs(2);
 const AHEAD: u32 = 2;
 /// Of all payloads in hand. One that is in several deliveries counts for each.
 const MOST_BYTES: usize = 64 << 20;
+/// Those who wait for room look for it so often ..
+const BREATH: Duration = Duration::from_millis(5);
+/// .. and so many times within their patience whether it is being made.
+const LOOKS: u32 = 8;
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -100,6 +104,10 @@ pub(super) struct Lanes {
     running: AtomicUsize,
     most: usize,
     idle: Notify,
+    /// Jobs that ever left.
+    left: AtomicUsize,
+    /// Nobody has waited in vain for room since there last was some.
+    is_worth_waiting: AtomicBool,
 }
 
 impl Lanes {
@@ -112,6 +120,8 @@ impl Lanes {
             running: AtomicUsize::new(0),
             most: most_in_flight,
             idle: Notify::new(),
+            left: AtomicUsize::new(0),
+            is_worth_waiting: AtomicBool::new(true),
         }
     }
 
@@ -121,6 +131,25 @@ impl Lanes {
             return 0;
         }
         self.most.saturating_sub(self.held.load(Relaxed) + self.promised.load(Relaxed))
+    }
+
+    /// Waits until there is room for so many more, while jobs leave fast enough to make it within `patience`. After one who waited
+    /// in vain nobody does, until there is room again: what finds none goes to the store, for anyone to claim.
+    pub(super) async fn wait_for_room(&self, count: usize, patience: Duration) {
+        let count = count.min(self.most / 2);
+        let (began, mut looked, mut left) = (Instant::now(), Instant::now(), self.left.load(Relaxed));
+        while self.room() < count {
+            if !self.is_worth_waiting.load(Relaxed) || began.elapsed() > patience {
+                return;
+            }
+            tokio::time::sleep(BREATH).await;
+            if looked.elapsed() > patience / LOOKS {
+                let before = std::mem::replace(&mut left, self.left.load(Relaxed));
+                looked = Instant::now();
+                self.is_worth_waiting.store(left.wrapping_sub(before) * LOOKS as usize >= count, Relaxed);
+            }
+        }
+        self.is_worth_waiting.store(true, Relaxed);
     }
 
     /// Keeps room for one more job, if there is any.
@@ -175,11 +204,12 @@ impl Lanes {
         (Arc::strong_count(heads) <= LINE_SECONDS * shape.per_second as usize).then(|| Arc::clone(heads))
     }
 
-    /// A runner's call is over; its outcome is yet to be written.
-    pub(super) fn called(&self, key: &LaneKey) {
-        if let Some(lane) = self.lanes.lock().get_mut(key) {
-            lane.writing += 1;
-        }
+    /// A runner's call is over; its outcome is yet to be written. Does another wait for that?
+    pub(super) fn called(&self, key: &LaneKey) -> bool {
+        let mut lanes = self.lanes.lock();
+        let Some(lane) = lanes.get_mut(key) else { return false };
+        lane.writing += 1;
+        !lane.queue.is_empty()
     }
 
     /// A runner is done with a job, its outcome written: here is its next one, or it ends.
@@ -221,6 +251,7 @@ impl Lanes {
     }
 
     fn count(&self, held: isize, running: isize) {
+        self.left.fetch_add(held.min(0).unsigned_abs(), Relaxed);
         let held = add(&self.held, held);
         let running = add(&self.running, running);
         metrics::gauge!(names::IN_FLIGHT).set(running as f64);
@@ -365,6 +396,48 @@ mod tests {
         assert_eq!((promised.len(), lanes.room()), (5, 0));
         drop(promised);
         assert_eq!(lanes.room(), 5);
+    }
+
+    /// One job leaves every so often, for as long as somebody looks.
+    async fn wait_while_one_leaves(every: Duration, count: usize) -> (Duration, usize) {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (now, shape) = (Instant::now(), Shape { calls: 100, per_second: 1 });
+        let (lanes, key) = (Lanes::new(64), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+        let place = |lane: u8| {
+            let key = LaneKey { subscription: lane.to_string().into(), ..key.clone() };
+            assert!(matches!(lanes.place(&key, job(now), shape, now), Placed::Run(_)));
+            key
+        };
+        let keys: Vec<LaneKey> = (0..64).map(place).collect();
+        let leaving = async {
+            for key in &keys {
+                tokio::time::sleep(every).await;
+                lanes.called(key);
+                lanes.next(key, true);
+            }
+        };
+        tokio::select! {
+            () = lanes.wait_for_room(count, SECOND) => (),
+            () = leaving => panic!("there is room for all by now"),
+        }
+        let waited = now.elapsed();
+        lanes.wait_for_room(count, SECOND).await;
+        let is_worth_waiting = lanes.is_worth_waiting.load(Relaxed);
+        assert!(is_worth_waiting || now.elapsed() == waited, "after a wait in vain the next one goes at once");
+        (waited, lanes.room())
+    }
+
+    /// Three workers read a topic faster than each made room: after a quarter of a second what they had read was anyone's to claim,
+    /// and read from the database again.
+    #[tokio::test(start_paused = true)]
+    async fn room_is_waited_for_while_it_is_being_made() {
+        let ms = Duration::from_millis;
+        let (waited, room) = wait_while_one_leaves(ms(25), 32).await;
+        assert!(room >= 32 && waited <= ms(810), "{room} free after {waited:?}");
+        let (waited, room) = wait_while_one_leaves(ms(200), 32).await;
+        assert!(room < 32 && waited <= ms(260), "five a second make it in six: {room} free after {waited:?}");
+        let (waited, room) = wait_while_one_leaves(Duration::from_secs(600), 1000).await;
+        assert!(room == 0 && waited <= ms(140), "nothing leaves: {waited:?}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ const RESCUE_EVERY: Duration = Duration::from_secs(15);
 /// A lease that ends later than this was not given by a worker, whatever the configuration of its replica.
 const LONGEST_LEASE: Duration = crate::config::LONGEST_LEASE;
 
+/// How long an outcome waits for others under load, where nobody waits for it.
+const LINGER: Duration = Duration::from_millis(20);
 /// Questions to the gate that are under way at a time.
 const ASKING: usize = 256;
 
@@ -85,7 +87,8 @@ pub(crate) struct Inner {
 impl Worker {
     pub fn start(deps: Deps, tasks: &Tasks) -> Self {
         let store = deps.store.clone();
-        let outcomes = Batcher::start(tasks, "outcomes", 1000, 2, move |ended| outcomes::record(store.clone(), ended));
+        let write = move |ended| outcomes::record(store.clone(), ended);
+        let outcomes = Batcher::start(tasks, "outcomes", 2, LINGER, write);
         let leases = Arc::<Leases>::default();
         tasks.spawn_servant("leases", Arc::clone(&leases).renew(deps.store.clone(), deps.lease.clone()));
         tasks.spawn_servant("flights", deps.store.clone().end_flights());
@@ -100,14 +103,15 @@ impl Worker {
         worker
     }
 
-    /// May this many fresh deliveries be leased to this process right away?
-    pub fn has_room(&self, count: usize) -> bool {
-        self.inner.lanes.room() >= count && !self.inner.tasks.stopping().is_cancelled()
-    }
-
     /// Room for one fresh delivery, which may then be born leased to this process.
     pub(crate) fn promise(&self) -> Option<Place> {
         if self.inner.tasks.stopping().is_cancelled() { None } else { self.inner.lanes.promise() }
+    }
+
+    /// Waits for room for so many, while there is hope that it is made within `patience`.
+    pub(crate) async fn wait_for_room(&self, count: usize, patience: Duration) {
+        let room = self.inner.lanes.wait_for_room(count, patience);
+        self.inner.tasks.stopping().run_until_cancelled(room).await;
     }
 
     /// Takes deliveries that are leased to this process already.
