@@ -1,9 +1,12 @@
 //! Background tasks of one backend: tracked, cancelled together, awaited at shutdown.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,19 +48,44 @@ impl Tasks {
         });
     }
 
-    /// Runs a short task to its end, also when its caller goes away meanwhile. One that ends at once, as in memory, is not
-    /// worth spawning.
-    pub(crate) async fn run_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task = Box::pin(task);
-        if task.as_mut().now_or_never().is_none() {
-            // A task that panicked has already said so.
-            self.tracker.spawn(task).await.ok();
-        }
+    /// Runs a short task to its end: within its caller, and on its own if that goes away meanwhile.
+    pub(crate) fn run_to_end(&self, task: BoxFuture<'static, ()>) -> ToEnd {
+        ToEnd { tasks: self.clone(), task: Some(task) }
     }
 
     pub(crate) async fn shutdown(&self) {
         self.stop.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+}
+
+/// See [`Tasks::run_to_end`].
+pub(crate) struct ToEnd {
+    tasks: Tasks,
+    task: Option<BoxFuture<'static, ()>>,
+}
+
+impl Future for ToEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(mut task) = self.task.take() else { return Poll::Ready(()) };
+        let polled = task.as_mut().poll(context);
+        if polled.is_pending() {
+            self.task = Some(task);
+        }
+        polled
+    }
+}
+
+impl Drop for ToEnd {
+    fn drop(&mut self) {
+        // Outside a runtime nothing can go on.
+        if let Some(task) = self.task.take()
+            && Handle::try_current().is_ok()
+        {
+            self.tasks.spawn_draining(task);
+        }
     }
 }

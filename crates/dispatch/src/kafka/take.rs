@@ -130,14 +130,15 @@ impl Taking {
     pub(super) async fn write(&self, routed: Routed, give_up: &CancellationToken) -> bool {
         let Routed { events, records, mut rejected, .. } = routed;
         let Some(answers) = self.take_in(events.into(), give_up).await else { return false };
+        let (mut taken, mut known) = (0, 0);
         for (answer, record) in answers.into_iter().zip(records) {
             let rejection = match answer {
                 Ok(Accepted::New { .. }) => {
-                    metrics::counter!(names::KAFKA_RECORDS, "result" => "taken").increment(1);
+                    taken += 1;
                     continue;
                 }
                 Ok(Accepted::Repeat { .. }) => {
-                    metrics::counter!(names::KAFKA_RECORDS, "result" => "known").increment(1);
+                    known += 1;
                     continue;
                 }
                 Ok(Accepted::Conflict) => Rejection::new("id_conflict", "another event has this id"),
@@ -145,6 +146,8 @@ impl Taking {
             };
             rejected.push(self.rejected(record, rejection));
         }
+        metrics::counter!(names::KAFKA_RECORDS, "result" => "taken").increment(taken);
+        metrics::counter!(names::KAFKA_RECORDS, "result" => "known").increment(known);
         self.keep(rejected, give_up).await
     }
 

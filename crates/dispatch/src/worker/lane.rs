@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, Semaphore},
@@ -104,6 +105,9 @@ pub(super) struct Lanes {
     running: AtomicUsize,
     most: usize,
     idle: Notify,
+    // Looked up once: both are set twice for every delivery.
+    in_flight: Gauge,
+    waiting: Gauge,
     /// Jobs that ever left.
     left: AtomicUsize,
     /// Nobody has waited in vain for room since there last was some.
@@ -120,6 +124,8 @@ impl Lanes {
             running: AtomicUsize::new(0),
             most: most_in_flight,
             idle: Notify::new(),
+            in_flight: metrics::gauge!(names::IN_FLIGHT),
+            waiting: metrics::gauge!(names::WAITING),
             left: AtomicUsize::new(0),
             is_worth_waiting: AtomicBool::new(true),
         }
@@ -254,8 +260,8 @@ impl Lanes {
         self.left.fetch_add(held.min(0).unsigned_abs(), Relaxed);
         let held = add(&self.held, held);
         let running = add(&self.running, running);
-        metrics::gauge!(names::IN_FLIGHT).set(running as f64);
-        metrics::gauge!(names::WAITING).set(held.saturating_sub(running) as f64);
+        self.in_flight.set(running as f64);
+        self.waiting.set(held.saturating_sub(running) as f64);
         if running == 0 {
             self.idle.notify_waiters();
         }

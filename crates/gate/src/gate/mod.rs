@@ -109,6 +109,13 @@ struct Question<'a> {
     holder: Holder,
 }
 
+/// What Redis is to hear of a pass that has ended.
+struct Word {
+    breaker: Option<Breaker>,
+    permit: Option<Holder>,
+    report: Option<(String, String)>,
+}
+
 impl Question<'_> {
     /// The call does not go ahead: this process's own circuit takes its ticket back.
     fn give_back_own(&self, own: Option<breaker::Ticket>) {
@@ -342,14 +349,30 @@ impl Gate {
         }
     }
 
-    /// Ends a pass: here at once, in Redis with one call, if there is something to say.
-    async fn leave(&self, target: &Key, policy: &Policy, duties: Duties, outcome: Outcome, latency: Duration) {
+    /// Ends a pass here, at once. Returns what Redis is to hear of it, if anything.
+    fn leave_here(
+        &self,
+        target: &Key,
+        policy: &Policy,
+        duties: Duties,
+        outcome: Outcome,
+        latency: Duration,
+    ) -> Option<Word> {
         let breaker = policy.circuit.as_ref().map(|circuit| self.inner.breaker.judged_by(circuit));
         let report = breaker.as_ref().zip(duties.tickets).and_then(|(breaker, tickets)| {
             let report = breaker.report_argument(target, tickets, outcome, latency)?;
             Some((breaker.policy_argument(), report))
         });
         let permit = duties.permit.and_then(|permit| self.inner.semaphore.give_back_here(permit));
+        if self.inner.shared.is_none() || permit.is_none() && report.is_none() {
+            self.inner.semaphore.wake(target);
+            return None;
+        }
+        Some(Word { breaker, permit, report })
+    }
+
+    /// Tells Redis with one call; what it does not hear is taken back later.
+    async fn send(&self, target: &Key, policy: &Policy, Word { breaker, permit, report }: Word) {
         let is_heard = self.tell(target, breaker, permit, report).await;
         if let (false, Some(holder), Some(permits)) = (is_heard, permit, policy.concurrency) {
             self.inner.semaphore.with_policy(permits).take_back(target, holder);

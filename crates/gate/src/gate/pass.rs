@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::{Gate, Policy};
@@ -106,10 +107,17 @@ impl Pass {
 
     /// Reports the call and how long it took, and frees its permit. Once begun it runs to its end.
     pub async fn exit_with(mut self, outcome: Outcome, latency: Duration) {
-        let Some(duties) = self.take_duties() else { return };
+        if let Some(word) = self.leave_here(outcome, latency) {
+            self.gate.tasks().run_to_end(word).await;
+        }
+    }
+
+    /// What is left to do in Redis, if anything. Boxed: it is large, and whoever holds a pass would carry it.
+    fn leave_here(&mut self, outcome: Outcome, latency: Duration) -> Option<BoxFuture<'static, ()>> {
+        let duties = self.take_duties()?;
+        let word = self.gate.leave_here(&self.target, &self.policy, duties, outcome, latency)?;
         let (gate, target, policy) = (self.gate.clone(), self.target.clone(), self.policy.clone());
-        let leave = async move { gate.leave(&target, &policy, duties, outcome, latency).await };
-        self.gate.tasks().run_to_end(leave).await;
+        Some(Box::pin(async move { gate.send(&target, &policy, word).await }))
     }
 
     fn permit(&self) -> Option<&Permit> {
@@ -128,11 +136,8 @@ impl Drop for Pass {
         if self.parts.is_none() || Handle::try_current().is_err() {
             return;
         }
-        if let Some(duties) = self.take_duties() {
-            let (gate, target, policy) = (self.gate.clone(), self.target.clone(), self.policy.clone());
-            self.gate.tasks().spawn_draining(async move {
-                gate.leave(&target, &policy, duties, Outcome::Ignored, Duration::ZERO).await;
-            });
+        if let Some(word) = self.leave_here(Outcome::Ignored, Duration::ZERO) {
+            self.gate.tasks().spawn_draining(word);
         }
     }
 }
