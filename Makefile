@@ -44,11 +44,11 @@ up: ## Start Redis, PostgreSQL and Kafka for local work, and print the environme
 down: ## Stop what `make up` started (ARGS=--wipe also removes its data)
 	@cargo run --quiet -p testkit --bin servers -- down $(ARGS)
 
-bench: ## Print the tables of docs/performance.md, measured here
+bench: ## Print the tables of docs/performance.md, measured here with the build that ships (ten minutes the first time)
 	@scripts/install build test
-	@cargo build --release -p tidegate
+	@cargo build --profile dist -p tidegate
 	@cargo run --quiet -p testkit --bin servers -- with -- sh -ec ' \
-		bench() { cargo run --quiet --release -p tidegate -- bench "$$@"; }; \
+		bench() { cargo run --quiet --profile dist -p tidegate -- bench "$$@"; }; \
 		bench dispatch; \
 		export REDIS_URL=redis://$$TESTKIT_REDIS; \
 		bench gate; \

@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who sends many at once is held to the pace of deliveries, if that costs no more than this for each part of a request: what this
 /// process does not take into its own hands is read from the database again.
-const PACE: Duration = Duration::from_millis(100);
+const PACE: Duration = Duration::from_millis(250);
 
 /// A part of [`MOST_MEMORY`], given back when dropped.
 pub type Memory = OwnedSemaphorePermit;

@@ -143,16 +143,18 @@ impl Lanes {
     /// in vain nobody does, until there is room again: what finds none goes to the store, for anyone to claim.
     pub(super) async fn wait_for_room(&self, count: usize, patience: Duration) {
         let count = count.min(self.most / 2);
-        let (began, mut looked, mut left) = (Instant::now(), Instant::now(), self.left.load(Relaxed));
+        let (deadline, mut looked, mut left) = (Instant::now() + patience, Instant::now(), self.left.load(Relaxed));
         while self.room() < count {
-            if !self.is_worth_waiting.load(Relaxed) || began.elapsed() > patience {
+            if !self.is_worth_waiting.load(Relaxed) {
                 return;
             }
             tokio::time::sleep(BREATH).await;
-            if looked.elapsed() > patience / LOOKS {
-                let before = std::mem::replace(&mut left, self.left.load(Relaxed));
-                looked = Instant::now();
-                self.is_worth_waiting.store(left.wrapping_sub(before) * LOOKS as usize >= count, Relaxed);
+            let now = Instant::now();
+            if now - looked > patience / LOOKS {
+                let made = self.left.load(Relaxed).wrapping_sub(left);
+                // Room that others take is not worth waiting for either.
+                self.is_worth_waiting.store(made * LOOKS as usize >= count && now < deadline, Relaxed);
+                (looked, left) = (now, left.wrapping_add(made));
             }
         }
         self.is_worth_waiting.store(true, Relaxed);
@@ -444,6 +446,33 @@ mod tests {
         assert!(room < 32 && waited <= ms(260), "five a second make it in six: {room} free after {waited:?}");
         let (waited, room) = wait_while_one_leaves(Duration::from_secs(600), 1000).await;
         assert!(room == 0 && waited <= ms(140), "nothing leaves: {waited:?}");
+    }
+
+    /// With a backlog that is claimed as soon as there is room, a topic would be read at a batch in two seconds.
+    #[tokio::test(start_paused = true)]
+    async fn room_that_others_take_is_not_waited_for_again() {
+        let (began, shape) = (Instant::now(), Shape { calls: 100, per_second: 1 });
+        let (lanes, key) = (Lanes::new(64), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+        let fill = || {
+            while lanes.room() > 0
+                && matches!(lanes.place(&key, job(began), shape, began), Placed::Run(_) | Placed::Queued)
+            {}
+        };
+        let others = async {
+            loop {
+                fill();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                lanes.called(&key);
+                lanes.next(&key, true);
+            }
+        };
+        let all = async {
+            for _ in 0..10 {
+                lanes.wait_for_room(32, Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! { () = others => (), () = all => () }
+        assert!(began.elapsed() <= Duration::from_millis(1200), "ten of them waited {:?}", began.elapsed());
     }
 
     #[test]
