@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LARGEST: usize = 1000;
 /// After a batch of so many a batcher is busy ..
 const BUSY: usize = 8;
+/// .. for so long ..
+const LULL: Duration = Duration::from_millis(200);
 /// .. and with so many groups it waits for no more ..
 const ENOUGH: usize = 200;
 /// .. for which it looks so often. Who sends wakes nobody meanwhile.
@@ -67,11 +69,12 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         let (spawner, is_urgent) = (tasks.clone(), Arc::<AtomicBool>::default());
         let hurries = Arc::clone(&is_urgent);
         tasks.spawn_servant(name, async move {
-            let mut is_busy = false;
+            let mut last_busy: Option<Instant> = None;
             loop {
                 let Ok(writer) = Arc::clone(&writers).acquire_owned().await else { return };
                 let Some(first) = waiting.recv().await else { return };
                 let deadline = Instant::now() + linger;
+                let is_busy = last_busy.is_some_and(|at| at.elapsed() < LULL);
                 while is_busy && waiting.len() < ENOUGH && !hurries.load(Relaxed) && Instant::now() < deadline {
                     tokio::time::sleep(LOOK).await;
                 }
@@ -84,7 +87,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                     replies.push((reply, items.len()));
                     batch.extend(items);
                 }
-                is_busy = batch.len() >= BUSY;
+                last_busy = (batch.len() >= BUSY).then(Instant::now);
                 let written = write(batch);
                 spawner.spawn(name, async move {
                     answer(name, written.await, replies);
@@ -102,10 +105,11 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
 
     /// Leaves the item to be written, and waits for no more than a place in the queue. An urgent one lets nobody linger.
     pub(crate) async fn leave(&self, item: I, is_urgent: bool) -> Result<(), Error> {
+        self.sender.send(Group { items: vec![item], reply: None }).await.map_err(|_| Error::Closed)?;
         if is_urgent {
             self.is_urgent.store(true, Relaxed);
         }
-        self.sender.send(Group { items: vec![item], reply: None }).await.map_err(|_| Error::Closed)
+        Ok(())
     }
 
     /// Waits until all of them are written; the answers are in their order.

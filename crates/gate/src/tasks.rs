@@ -1,6 +1,7 @@
 //! Background tasks of one backend: tracked, cancelled together, awaited at shutdown.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tasks {
@@ -50,7 +52,7 @@ impl Tasks {
 
     /// Runs a short task to its end: within its caller, and on its own if that goes away meanwhile.
     pub(crate) fn run_to_end(&self, task: BoxFuture<'static, ()>) -> ToEnd {
-        ToEnd { tasks: self.clone(), task: Some(task) }
+        ToEnd { tasks: self.clone(), task: Some(task), _tracked: self.tracker.token() }
     }
 
     pub(crate) async fn shutdown(&self) {
@@ -64,6 +66,8 @@ impl Tasks {
 pub(crate) struct ToEnd {
     tasks: Tasks,
     task: Option<BoxFuture<'static, ()>>,
+    /// Shutdown waits for it.
+    _tracked: TaskTrackerToken,
 }
 
 impl Future for ToEnd {
@@ -71,11 +75,14 @@ impl Future for ToEnd {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Some(mut task) = self.task.take() else { return Poll::Ready(()) };
-        let polled = task.as_mut().poll(context);
-        if polled.is_pending() {
-            self.task = Some(task);
+        // A panic has already said so, and is none of the caller's.
+        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
+            Ok(Poll::Pending) => {
+                self.task = Some(task);
+                Poll::Pending
+            }
+            Ok(Poll::Ready(())) | Err(_) => Poll::Ready(()),
         }
-        polled
     }
 }
 

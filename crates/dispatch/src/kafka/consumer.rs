@@ -52,8 +52,9 @@ const WRITERS: u32 = 2;
 const WAIT: Duration = Duration::from_millis(100);
 /// How long reading may wait for room before its partitions are paused. What was fetched is then fetched again.
 const FULL: Duration = Duration::from_secs(1);
-/// How long a batch waits for room in the lanes, while it is being made, before its deliveries are anyone's to claim.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a batch waits for room in the lanes, while it is being made, before its deliveries are anyone's to claim. Shorter than
+/// reading waits.
+const PATIENCE: Duration = Duration::from_millis(800);
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// How long a partition that is taken away, or a process that stops, waits for what is under way.
 const LAST_WAIT: Duration = Duration::from_secs(3);
@@ -145,7 +146,7 @@ async fn route(taking: Taking, mut batches: mpsc::Receiver<Batch>, give_up: Canc
         if !taking.freshen(&records, &give_up).await || !tenants.learn(&records, &give_up).await {
             return;
         }
-        taking.workers.wait_for_room(records.len(), PATIENCE).await;
+        give_up.run_until_cancelled(taking.workers.wait_for_room(records.len(), PATIENCE)).await;
         metrics::histogram!(names::KAFKA_BATCH).record(records.len() as f64);
         let routed = taking.route(records, &tenants);
         // A batch with a line to keep is written after all before it and before all behind it.

@@ -25,7 +25,7 @@ const LINE: &str = "subscription_id_ordering_key_tenant_id";
 
 /// A query, the index that it must walk (its name in SQLite, its columns in PostgreSQL), and values for its parameters.
 #[rustfmt::skip]
-const PLANS: [(Query, &str, &str, &str); 23] = [
+const PLANS: [(Query, &str, &str, &str); 26] = [
     (query!("claim_due"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id<?)", LINE, "'w', 60000, 100"),
     (query!("next_in_line"), "deliveries_ordered (subscription_id=? AND ordering_key=? AND tenant_id=? AND id>?)", LINE, "'[\"x\"]'"),
     (query!("changed_subscriptions"), "subscriptions_by_version", "subscriptions_by_version", "1999"),
@@ -40,6 +40,9 @@ const PLANS: [(Query, &str, &str, &str); 23] = [
     (query!("list_events"), "events_of_tenant", "tenant_id_uid_idx", "'t1', NULL, NULL, NULL, '', '~', 50"),
     (query!("list_events_by_type"), "f USING PRIMARY KEY (tenant_id=? AND type=? AND uid>? AND uid<?)", "tenant_id_type_uid_idx", "'t1', 'type.1', NULL, NULL, '', '~', 50"),
     (query!("attempts_of_deliveries"), "PRIMARY KEY (delivery_id=?)", "delivery_id_number_idx", "'t1', '[\"x\"]', NULL"),
+    (query!("attempts_of_deliveries"), "deliveries_of_tenant (tenant_id=? AND id=?)", "_pkey", "'t1', '[\"x\"]', NULL"),
+    (query!("list_attempts"), "PRIMARY KEY (delivery_id=?)", "delivery_id_number_idx", "'t1', 'x', NULL, 10"),
+    (query!("list_attempts"), "deliveries USING PRIMARY KEY (id=?)", "Subplans Removed", "'t1', 'x', NULL, 10"),
     (query!("resume_deliveries"), "deliveries_parked", "subscription_id_tenant_id_id_idx", "'t1', 'sub_1', ''"),
     (query!("parked_though_on"), "deliveries_parked (subscription_id=? AND tenant_id=?)", "subscription_id_tenant_id_id_idx", ""),
     (query!("far_leases"), "deliveries_due", "due_at_idx", "86400000"),

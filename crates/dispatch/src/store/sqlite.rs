@@ -197,20 +197,21 @@ fn claim_flights(
     Ok(all)
 }
 
+/// One whose event is gone is left out: nobody can make it, and the others wait for nothing.
 fn with_events(connection: &Connection, all: Vec<(Claimed, String)>) -> rusqlite::Result<Vec<Claimed>> {
     let mut event = connection.prepare_cached(include_str!("sqlite/event_of_delivery.sql"))?;
-    let with_event = |(mut delivery, event_uid): (Claimed, String)| {
-        event.query_row([event_uid], |row| {
+    let mut with_event = |(mut delivery, event_uid): (Claimed, String)| {
+        let found = event.query_row([event_uid], |row| {
             delivery.event_id = row.get(0)?;
             delivery.event_type = row.get(1)?;
             delivery.event_at = from_ms(row.get(2)?);
             delivery.data = Bytes::from(row.get::<_, String>(3)?);
             delivery.is_operational = row.get(4)?;
             Ok(())
-        })?;
-        Ok(delivery)
+        });
+        Ok(found.optional()?.map(|()| delivery))
     };
-    all.into_iter().map(with_event).collect()
+    all.into_iter().filter_map(|one| with_event(one).transpose()).collect()
 }
 
 /// A delivery of which nothing is known yet.

@@ -9,7 +9,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -52,6 +52,8 @@ const MOST_BYTES: usize = 64 << 20;
 const BREATH: Duration = Duration::from_millis(5);
 /// .. and so many times within their patience whether it is being made.
 const LOOKS: u32 = 8;
+/// After a wait in vain nobody waits for so many times as long.
+const IN_VAIN: u32 = 10;
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -110,8 +112,8 @@ pub(super) struct Lanes {
     waiting: Gauge,
     /// Jobs that ever left.
     left: AtomicUsize,
-    /// Nobody has waited in vain for room since there last was some.
-    is_worth_waiting: AtomicBool,
+    /// Somebody has waited in vain for room: until then nobody waits again.
+    in_vain_until: Mutex<Option<Instant>>,
 }
 
 impl Lanes {
@@ -127,7 +129,7 @@ impl Lanes {
             in_flight: metrics::gauge!(names::IN_FLIGHT),
             waiting: metrics::gauge!(names::WAITING),
             left: AtomicUsize::new(0),
-            is_worth_waiting: AtomicBool::new(true),
+            in_vain_until: Mutex::default(),
         }
     }
 
@@ -140,12 +142,12 @@ impl Lanes {
     }
 
     /// Waits until there is room for so many more, while jobs leave fast enough to make it within `patience`. After one who waited
-    /// in vain nobody does, until there is room again: what finds none goes to the store, for anyone to claim.
+    /// in vain nobody does for a while: what finds no room goes to the store, for anyone to claim.
     pub(super) async fn wait_for_room(&self, count: usize, patience: Duration) {
         let count = count.min(self.most / 2);
-        let (deadline, mut looked, mut left) = (Instant::now() + patience, Instant::now(), self.left.load(Relaxed));
+        let (began, mut looked, mut left) = (Instant::now(), Instant::now(), self.left.load(Relaxed));
         while self.room() < count {
-            if !self.is_worth_waiting.load(Relaxed) {
+            if self.in_vain_until.lock().is_some_and(|until| Instant::now() < until) {
                 return;
             }
             tokio::time::sleep(BREATH).await;
@@ -153,11 +155,12 @@ impl Lanes {
             if now - looked > patience / LOOKS {
                 let made = self.left.load(Relaxed).wrapping_sub(left);
                 // Room that others take is not worth waiting for either.
-                self.is_worth_waiting.store(made * LOOKS as usize >= count && now < deadline, Relaxed);
+                if made * (LOOKS as usize) < count || now - began > patience {
+                    *self.in_vain_until.lock() = Some(now + IN_VAIN * patience);
+                }
                 (looked, left) = (now, left.wrapping_add(made));
             }
         }
-        self.is_worth_waiting.store(true, Relaxed);
     }
 
     /// Keeps room for one more job, if there is any.
@@ -430,8 +433,7 @@ mod tests {
         }
         let waited = now.elapsed();
         lanes.wait_for_room(count, SECOND).await;
-        let is_worth_waiting = lanes.is_worth_waiting.load(Relaxed);
-        assert!(is_worth_waiting || now.elapsed() == waited, "after a wait in vain the next one goes at once");
+        assert_eq!(now.elapsed(), waited, "there is room, or after a wait in vain the next one goes at once");
         (waited, lanes.room())
     }
 
@@ -469,6 +471,7 @@ mod tests {
         let all = async {
             for _ in 0..10 {
                 lanes.wait_for_room(32, Duration::from_secs(1)).await;
+                lanes.wait_for_room(0, Duration::from_secs(1)).await;
             }
         };
         tokio::select! { () = others => (), () = all => () }

@@ -217,3 +217,22 @@ async fn what_waits_in_flights_is_lag() {
     })
     .await;
 }
+
+/// One such row, and SQLite claimed nothing at all.
+#[tokio::test]
+async fn a_delivery_whose_event_is_gone_holds_up_no_other() {
+    each_store(async |store| {
+        take_in(&store, vec![event("gone", 1), event("there", 1)]).await;
+        store.land().await;
+        let gone = "DELETE FROM events WHERE id = 'gone'";
+        match &store.database {
+            Database::Sqlite(sqlite) => {
+                sqlite.write(|connection| connection.execute(gone, []).map(drop)).await.unwrap();
+            }
+            Database::Postgres(postgres) => postgres.client().await.unwrap().batch_execute(gone).await.unwrap(),
+        }
+        let claimed = claim(&store, "w").await;
+        assert_eq!(claimed.iter().map(|one| one.event_id.as_str()).collect::<Vec<_>>(), ["there"]);
+    })
+    .await;
+}
