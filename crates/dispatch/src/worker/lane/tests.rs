@@ -1,0 +1,206 @@
+//! How lanes fill, wait and empty.
+
+use bytes::Bytes;
+
+use super::*;
+
+const SHAPE: Shape = Shape { calls: 1, per_second: 1 };
+
+fn job(now: Instant) -> Job {
+    let delivery = Claimed {
+        id: "dlv".to_owned(),
+        tenant: "acme".into(),
+        subscription: "sub".into(),
+        event_id: "evt".to_owned(),
+        event_type: "a.b".to_owned(),
+        event_at: time::OffsetDateTime::UNIX_EPOCH,
+        data: Bytes::new(),
+        attempts: 0,
+        is_manual: false,
+        is_operational: false,
+        is_ordered: false,
+        fence: 1,
+        in_flight: None,
+    };
+    Lanes::new(8).job(delivery, now)
+}
+
+/// A lane with one job running and two waiting, which is full.
+fn full(now: Instant) -> (Lanes, LaneKey) {
+    let (lanes, key) = (Lanes::new(8), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+    assert!(matches!(lanes.place(&key, job(now), SHAPE, now), Placed::Run(_)));
+    for _ in 0..2 {
+        assert!(matches!(lanes.place(&key, job(now), SHAPE, now), Placed::Queued));
+    }
+    (lanes, key)
+}
+
+fn stay(lanes: &Lanes, key: &LaneKey, now: Instant) -> Duration {
+    match lanes.place(key, job(now), SHAPE, now) {
+        Placed::Full(_, wait) => wait,
+        _ => panic!("the lane has room"),
+    }
+}
+
+#[test]
+fn what_does_not_fit_stays_away_the_longer_the_lane_is_stuck() {
+    let now = Instant::now();
+    let (lanes, key) = full(now);
+    let second = Duration::from_secs(1);
+    assert_eq!(stay(&lanes, &key, now), second, "one rate interval");
+    assert_eq!(stay(&lanes, &key, now + 2 * second), 8 * second);
+    assert_eq!(stay(&full(now).0, &key, now + 600 * second), LONGEST_STAY);
+    let (lanes, key) = full(now);
+    lanes.called(&key);
+    assert_eq!(stay(&lanes, &key, now + 600 * second), second, "it waits for the database, not for its destination");
+}
+
+#[test]
+fn what_does_not_fit_comes_back_at_twice_the_pace_of_the_lane() {
+    let now = Instant::now();
+    let (lanes, key) = (Lanes::new(8), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+    let shape = Shape { calls: 1, per_second: 10_000 };
+    while !matches!(lanes.place(&key, job(now), shape, now), Placed::Full(..)) {}
+    let later = now + Duration::from_secs(1);
+    lanes.lanes.lock().get_mut(&key).unwrap().done = 50;
+    let stay = || match lanes.place(&key, job(later), shape, later) {
+        Placed::Full(_, stay) => stay,
+        _ => panic!("the lane has room"),
+    };
+    lanes.called(&key);
+    let (first, second) = (stay(), stay());
+    assert_eq!(second - first, Duration::from_millis(10), "fifty a second");
+    let farthest = (0..10_000).map(|_| stay()).max();
+    assert!(farthest <= Some(LONGEST_STAY + Duration::from_millis(10)), "{farthest:?}");
+}
+
+#[test]
+fn room_is_promised_once() {
+    let now = Instant::now();
+    let (lanes, _) = full(now);
+    let promised: Vec<Place> = std::iter::from_fn(|| lanes.promise()).collect();
+    assert_eq!((promised.len(), lanes.room()), (5, 0));
+    drop(promised);
+    assert_eq!(lanes.room(), 5);
+}
+
+/// One job leaves every so often, for as long as somebody looks.
+async fn wait_while_one_leaves(every: Duration, count: usize) -> (Duration, usize) {
+    const SECOND: Duration = Duration::from_secs(1);
+    let (now, shape) = (Instant::now(), Shape { calls: 100, per_second: 1 });
+    let (lanes, key) = (Lanes::new(64), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+    let place = |lane: u8| {
+        let key = LaneKey { subscription: lane.to_string().into(), ..key.clone() };
+        assert!(matches!(lanes.place(&key, job(now), shape, now), Placed::Run(_)));
+        key
+    };
+    let keys: Vec<LaneKey> = (0..64).map(place).collect();
+    let leaving = async {
+        for key in &keys {
+            tokio::time::sleep(every).await;
+            lanes.called(key);
+            lanes.next(key, true);
+        }
+    };
+    tokio::select! {
+        () = lanes.wait_for_room(count, SECOND) => (),
+        () = leaving => panic!("there is room for all by now"),
+    }
+    let waited = now.elapsed();
+    lanes.wait_for_room(count, SECOND).await;
+    assert_eq!(now.elapsed(), waited, "there is room, or after a wait in vain the next one goes at once");
+    (waited, lanes.room())
+}
+
+/// Three workers read a topic faster than each made room: after a quarter of a second what they had read was anyone's to claim,
+/// and read from the database again.
+#[tokio::test(start_paused = true)]
+async fn room_is_waited_for_while_it_is_being_made() {
+    let ms = Duration::from_millis;
+    let (waited, room) = wait_while_one_leaves(ms(25), 32).await;
+    assert!(room >= 32 && waited <= ms(810), "{room} free after {waited:?}");
+    let (waited, room) = wait_while_one_leaves(ms(200), 32).await;
+    assert!(room < 32 && waited <= ms(260), "five a second make it in six: {room} free after {waited:?}");
+    let (waited, room) = wait_while_one_leaves(Duration::from_secs(600), 1000).await;
+    assert!(room == 0 && waited <= ms(140), "nothing leaves: {waited:?}");
+}
+
+/// With a backlog that is claimed as soon as there is room, a topic would be read at a batch in two seconds.
+#[tokio::test(start_paused = true)]
+async fn room_that_others_take_is_not_waited_for_again() {
+    let (began, shape) = (Instant::now(), Shape { calls: 100, per_second: 1 });
+    let (lanes, key) = (Lanes::new(64), LaneKey { tenant: "acme".into(), subscription: "sub".into() });
+    let fill = || {
+        while lanes.room() > 0 && matches!(lanes.place(&key, job(began), shape, began), Placed::Run(_) | Placed::Queued)
+        {
+        }
+    };
+    let others = async {
+        loop {
+            fill();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            lanes.called(&key);
+            lanes.next(&key, true);
+        }
+    };
+    let all = async {
+        for _ in 0..10 {
+            lanes.wait_for_room(32, Duration::from_secs(1)).await;
+            lanes.wait_for_room(0, Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! { () = others => (), () = all => () }
+    assert!(began.elapsed() <= Duration::from_millis(1200), "ten of them waited {:?}", began.elapsed());
+}
+
+#[test]
+fn there_is_no_room_beside_64_mib_of_payloads() {
+    let (now, lanes) = (Instant::now(), Lanes::new(8));
+    let Job { delivery, .. } = job(now);
+    let half = |lanes: &Lanes| {
+        let data = Bytes::from(vec![b' '; MOST_BYTES / 2]);
+        lanes.job(Claimed { data, ..delivery.clone() }, now)
+    };
+    let first = half(&lanes);
+    assert!(lanes.room() == 8 && lanes.promise().is_some());
+    let second = half(&lanes);
+    assert!(lanes.room() == 0 && lanes.promise().is_none());
+    drop((first, second));
+    assert_eq!(lanes.room(), 8);
+}
+
+#[test]
+fn two_seconds_of_a_rate_stand_in_line() {
+    let now = Instant::now();
+    let (lanes, key) = full(now);
+    let line = [lanes.line(&key, SHAPE), lanes.line(&key, SHAPE)];
+    assert!(line.iter().all(Option::is_some));
+    assert!(lanes.line(&key, SHAPE).is_none(), "the rest waits in the store");
+    drop(line);
+    assert!(lanes.line(&key, SHAPE).is_some());
+}
+
+#[tokio::test]
+async fn what_was_not_begun_is_given_up_at_once() {
+    let now = Instant::now();
+    let (lanes, key) = full(now);
+    assert_eq!(lanes.give_up().len(), 2);
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 1));
+    lanes.called(&key);
+    assert!(lanes.next(&key, false).is_none());
+    lanes.drained().await;
+}
+
+#[tokio::test]
+async fn everything_held_is_given_up_in_the_end() {
+    let now = Instant::now();
+    let (lanes, key) = full(now);
+    assert_eq!(lanes.room(), 5);
+    lanes.called(&key);
+    assert!(lanes.next(&key, true).is_some());
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (6, 1));
+    lanes.called(&key);
+    assert!(lanes.next(&key, false).is_none(), "it stops with one waiting");
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (8, 0));
+    lanes.drained().await;
+}
