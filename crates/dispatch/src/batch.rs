@@ -32,7 +32,7 @@ const BUSY: usize = 8;
 /// .. for so long ..
 const LULL: Duration = Duration::from_millis(200);
 /// .. and with so many groups it waits for no more ..
-const ENOUGH: usize = 200;
+const ENOUGH: usize = 500;
 /// .. for which it looks so often. Who sends wakes nobody meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
 

@@ -8,7 +8,7 @@ mod health;
 mod routes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
@@ -17,6 +17,7 @@ use std::{
 };
 
 use axum::http::{HeaderName, HeaderValue};
+use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use platform::{
     config::Invalid,

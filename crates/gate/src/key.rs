@@ -86,6 +86,9 @@ impl Key {
 }
 
 fn escape_into(name: &mut String, text: &str) {
+    if !text.bytes().any(|byte| matches!(byte, b'{' | b'}' | b'%')) {
+        return name.push_str(text);
+    }
     for character in text.chars() {
         match character {
             '{' => name.push_str("%7B"),

@@ -1,7 +1,7 @@
 //! Records out of the topic: one thread reads, a task routes batches in their order, a few tasks write them.
 //!
-//! A batch is whatever has arrived: alone when idle, thousands under load. While the database does not keep up, the thread
-//! pauses its partitions and goes on polling, so that the group knows it alive and memory stays bounded. Only what is
+//! A batch is whatever has arrived: alone when idle; under load it waits a moment, and is hundreds. While the database does not keep
+//! up, the thread pauses its partitions and goes on polling, so that the group knows it alive and memory stays bounded. Only what is
 //! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten. A batch
 //! that ends unwritten, whatever the cause, ends its reader: the next one reads its records again.
 
@@ -44,6 +44,10 @@ use crate::{error::Error, metrics as names};
 /// Of one batch.
 const MOST_RECORDS: usize = 1000;
 const MOST_BYTES: usize = 4 << 20;
+/// After a batch of so many there are more to come ..
+const BUSY: usize = 50;
+/// .. and the next one waits for them so long: a statement costs the database as much as dozens of rows.
+const LINGER: Duration = Duration::from_millis(50);
 /// Batches that are read and not yet written.
 const MOST_BATCHES: usize = 4;
 /// Batches that are written at a time.
@@ -55,7 +59,8 @@ const FULL: Duration = Duration::from_secs(1);
 /// How long a batch waits for room in the lanes, while it is being made, before its deliveries are anyone's to claim. Shorter than
 /// reading waits.
 const PATIENCE: Duration = Duration::from_millis(800);
-const COMMIT_EVERY: Duration = Duration::from_millis(100);
+/// What a process that is killed had written since it last committed is read again, and known.
+const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// How long a partition that is taken away, or a process that stops, waits for what is under way.
 const LAST_WAIT: Duration = Duration::from_secs(3);
 /// Before a client that cannot go on is replaced.
@@ -170,6 +175,8 @@ struct Reader {
     give_up: CancellationToken,
     /// Read and not yet handed over, each under an assignment of its partition.
     strays: Vec<(u64, Incoming)>,
+    /// The last batch was large.
+    is_busy: bool,
     committed_at: Instant,
     /// Ever.
     has_paused: bool,
@@ -202,6 +209,7 @@ impl Reader {
             batches,
             give_up,
             strays: Vec::new(),
+            is_busy: false,
             committed_at: Instant::now(),
             has_paused: false,
         })
@@ -233,13 +241,16 @@ impl Reader {
         self.resume();
         let mut bytes = 0;
         let mut wait = if self.strays.is_empty() { WAIT } else { Duration::ZERO };
+        let mut until = None;
         while self.strays.len() < MOST_RECORDS && bytes < MOST_BYTES {
             match self.poll(wait)? {
                 Some(size) => bytes += size,
                 None => break,
             }
-            wait = Duration::ZERO;
+            let until = *until.get_or_insert_with(|| Instant::now() + LINGER);
+            wait = if self.is_busy { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
         }
+        self.is_busy = self.strays.len() >= BUSY;
         self.hand_over();
         Ok(())
     }

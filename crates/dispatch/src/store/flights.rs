@@ -8,8 +8,9 @@
 //! finds a flight whose owner's lease is over. Landing gives each delivery the row that it would have had from the start, leased to
 //! the same owner until the same time; one that has a row keeps it. So it changes nothing for the owner, and may happen at any time.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use platform::{
     db::{Database, Error, Value},

@@ -192,7 +192,6 @@ impl Record {
 
 #[derive(Clone, Debug)]
 pub struct NewAttempt {
-    pub id: String,
     pub duration: Duration,
     pub response_status: Option<u16>,
     pub response_headers: Option<String>,

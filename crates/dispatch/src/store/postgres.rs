@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use platform::{
     db::{Error, postgres::Postgres},
+    id,
     problem::Chain,
 };
 use time::OffsetDateTime;
@@ -319,7 +320,8 @@ where
     let ages = column(&in_flight, |in_flight| milliseconds(in_flight.since.elapsed()));
     let of_rows: [&(dyn ToSql + Sync); 4] = [&tenants, &uids, &subscriptions, &ages];
     let mut written = write_all(client, include_str!("postgres/record_first.sql"), &first, &of_rows).await?;
-    written.extend(write_all(client, include_str!("postgres/record_outcomes.sql"), &later, &[]).await?);
+    let attempt_ids = column(&later, |record| record.attempt.is_some().then(|| id::new("att")));
+    written.extend(write_all(client, include_str!("postgres/record_outcomes.sql"), &later, &[&attempt_ids]).await?);
     Ok(written.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
@@ -342,7 +344,6 @@ where
     let spent = column(records, |record| i32::from(record.attempt.is_some()));
     let due = column(records, |record| record.due_in.map(milliseconds));
     let errors = column(records, |record| record.last_error.as_deref());
-    let attempt_ids = column(&attempts, |attempt| attempt.map(|attempt| attempt.id.as_str()));
     let durations = column(&attempts, |attempt| attempt.map(|attempt| milliseconds(attempt.duration)));
     let answers = column(&attempts, |attempt| (*attempt)?.response_status.map(i32::from));
     let headers = column(&attempts, |attempt| (*attempt)?.response_headers.as_deref());
@@ -350,8 +351,7 @@ where
     let classes = column(&attempts, |attempt| (*attempt)?.error_class);
     let sentences = column(&attempts, |attempt| (*attempt)?.error.as_deref());
     let outcome: [&(dyn ToSql + Sync); 6] = [&ids, &fences, &statuses, &spent, &due, &errors];
-    let attempt: [&(dyn ToSql + Sync); 7] =
-        [&attempt_ids, &durations, &answers, &headers, &bodies, &classes, &sentences];
+    let attempt: [&(dyn ToSql + Sync); 6] = [&durations, &answers, &headers, &bodies, &classes, &sentences];
     let statement = client.prepare_cached(statement).await?;
     Ok(client.query(&statement, &[&outcome[..], &attempt, rest].concat()).await?)
 }

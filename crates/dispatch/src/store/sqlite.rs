@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use platform::db::{Error, sqlite::Sqlite};
+use platform::{
+    db::{Error, sqlite::Sqlite},
+    id,
+};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, types::Type};
 use time::OffsetDateTime;
 
@@ -340,7 +343,7 @@ impl<'a> Outcomes<'a> {
         }
         if let Some(attempt) = apart {
             self.attempt.execute(params![
-                attempt.id,
+                id::new("att"),
                 record.delivery,
                 milliseconds(attempt.duration),
                 attempt.response_status,

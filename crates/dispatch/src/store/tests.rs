@@ -80,7 +80,6 @@ pub(crate) async fn claim(store: &Store, owner: &str) -> Vec<Claimed> {
 
 pub(crate) fn record(delivery: &Claimed, status: Status, due_in: Option<Duration>) -> Record {
     let attempt = NewAttempt {
-        id: id::new("att"),
         duration: Duration::from_millis(5),
         response_status: Some(200),
         response_headers: Some("{}".to_owned()),

@@ -9,7 +9,6 @@ use gate::gate::{By, Entry, Outcome as Report, Refused};
 use platform::{
     crash::crash_point,
     http_client::{Answer, Call, CallError, Turn},
-    id,
     problem::Chain,
     shutdown::TASK_PANICS,
 };
@@ -120,7 +119,7 @@ impl Inner {
         };
         let record = attempted.unwrap_or_else(|_| panicked(&job.delivery));
         let is_urgent = self.lanes.called(&key) || job.delivery.is_ordered;
-        self.count(&record);
+        self.meters.ended(record.status);
         let is_soon =
             record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
         // An ordered line has a new head.
@@ -146,16 +145,12 @@ impl Inner {
     }
 
     fn write_later(self: &Arc<Self>, record: Record) {
-        self.count(&record);
+        self.meters.ended(record.status);
         let inner = Arc::clone(self);
         self.tasks.spawn("deferral", async move {
             let ended = Ended { inner: Arc::clone(&inner), record, runner: None, wakes_poller: true };
             inner.leave(ended, false).await;
         });
-    }
-
-    fn count(&self, record: &Record) {
-        metrics::counter!(names::DELIVERIES, "result" => record.status.as_str()).increment(1);
     }
 
     async fn deliver(&self, key: &LaneKey, job: &Job, mut turn: Option<Turn>) -> Record {
@@ -264,8 +259,7 @@ impl Inner {
         crash_point("send.after");
         let duration = started.elapsed();
         let outcome = outcome(&answer);
-        metrics::counter!(names::ATTEMPTS, "class" => outcome.class()).increment(1);
-        metrics::histogram!(names::ATTEMPT_SECONDS).record(duration.as_secs_f64());
+        self.meters.attempted(&outcome, duration);
         let attempt = new_attempt(duration, answer, &outcome);
         let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
         (record, if outcome.is_success() { Report::Success } else { Report::Failure })
@@ -284,8 +278,7 @@ impl Inner {
         self.note_health(endpoint, outcome.is_success(), &next).await;
         let (status, due_in, last_error) = match next {
             Next::Delivered => {
-                let took = OffsetDateTime::now_utc() - delivery.event_at;
-                metrics::histogram!(names::LATENCY_SECONDS).record(took.as_seconds_f64());
+                self.meters.delivered_after(OffsetDateTime::now_utc() - delivery.event_at);
                 (Status::Delivered, None, None)
             }
             Next::RetryAfter(_) if delivery.is_manual => {
@@ -404,7 +397,6 @@ fn new_attempt(duration: Duration, answer: Result<Answer, CallError>, outcome: &
     let is_success = outcome.is_success();
     let answer = answer.ok();
     NewAttempt {
-        id: id::new("att"),
         duration,
         response_status: answer.as_ref().map(|answer| answer.status.as_u16()),
         response_headers: answer.as_ref().map(|answer| header_json(&answer.headers)),

@@ -6,7 +6,7 @@
 //! stays away: neither a deep backlog nor a destination that hangs costs a loop of writes.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::{

@@ -2,7 +2,6 @@
 //! database longer still to take the outcome: all that time nobody else makes the call.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use platform::problem::Chain;
 use tokio::time::Instant;

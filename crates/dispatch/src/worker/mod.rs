@@ -7,6 +7,7 @@ mod attempt;
 mod health;
 mod lane;
 mod leases;
+mod meters;
 mod outcomes;
 
 use std::{
@@ -24,7 +25,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::{lane::Lanes, leases::Leases, outcomes::Ended};
+use self::{lane::Lanes, leases::Leases, meters::Meters, outcomes::Ended};
 use crate::{
     batch::Batcher,
     catalog::{Catalog, REFRESH, SubscriptionKey},
@@ -44,7 +45,7 @@ const RESCUE_EVERY: Duration = Duration::from_secs(15);
 const LONGEST_LEASE: Duration = crate::config::LONGEST_LEASE;
 
 /// How long an outcome waits for others under load, where nobody waits for it.
-const LINGER: Duration = Duration::from_millis(20);
+const LINGER: Duration = Duration::from_millis(50);
 /// Questions to the gate that are under way at a time.
 const ASKING: usize = 256;
 
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     outcomes: Batcher<Ended, ()>,
     leases: Arc<Leases>,
     lanes: Lanes,
+    meters: Meters,
     tasks: Tasks,
     wake: Notify,
     /// Questions to the gate at a time.
@@ -92,9 +94,10 @@ impl Worker {
         let leases = Arc::<Leases>::default();
         tasks.spawn_servant("leases", Arc::clone(&leases).renew(deps.store.clone(), deps.lease.clone()));
         tasks.spawn_servant("flights", deps.store.clone().end_flights());
-        let lanes = Lanes::new(deps.config.max_in_flight);
+        let (lanes, meters) = (Lanes::new(deps.config.max_in_flight), Meters::new());
         let (wake, asking, is_short_of_room) = (Notify::new(), Semaphore::new(ASKING), AtomicBool::new(false));
-        let inner = Inner { deps, outcomes, leases, lanes, tasks: tasks.clone(), wake, asking, is_short_of_room };
+        let inner =
+            Inner { deps, outcomes, leases, lanes, meters, tasks: tasks.clone(), wake, asking, is_short_of_room };
         let worker = Worker { inner: Arc::new(inner) };
         tasks.spawn("delivery poller", worker.clone().poll());
         tasks.spawn("delivery lag", worker.clone().watch_lag());

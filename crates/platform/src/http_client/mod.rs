@@ -26,6 +26,7 @@ mod wire;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use ::metrics::Counter;
 use bytes::Bytes;
 pub use error::{CallError, Phase};
 pub use header::check_header;
@@ -114,13 +115,16 @@ struct Inner {
     connector: Connector,
     pool: Arc<Pool>,
     turns: Arc<Turns>,
+    /// Looked up once: nearly every call is one.
+    reused: Counter,
 }
 
 impl HttpClient {
     pub fn new(config: Config) -> Self {
         let pool = Pool::new(config.idle_timeout, config.max_idle, config.max_idle_per_host);
         let turns = Turns::new(config.max_idle_per_host);
-        HttpClient(Arc::new(Inner { connector: Connector::new(&config), pool, turns }))
+        let reused = ::metrics::counter!(metrics::REUSED);
+        HttpClient(Arc::new(Inner { connector: Connector::new(&config), pool, turns, reused }))
     }
 
     /// Waits until a call to this host is worth making: at once, unless many are under way and it answers them.
@@ -160,7 +164,7 @@ impl Inner {
         let key = Key { origin: Arc::clone(&call.target.origin), identity };
         let mut is_resent = false;
         if let Some(connection) = self.idle_connection(&key) {
-            ::metrics::counter!(metrics::REUSED).increment(1);
+            self.reused.increment(1);
             match self.exchange(connection, &key, call, progress).await {
                 Ok(reply) => return Ok(answer(reply, is_resent)),
                 Err(failure) if failure.is_unsent || failure.is_silent => {

@@ -5,11 +5,11 @@
 //! Calls that come while a host's first connection is being opened wait a moment for it: it may be one to share.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,

@@ -6,11 +6,12 @@
 //! what was granted is sent.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::Instant};
 

@@ -1,13 +1,13 @@
--- Known ids insert nothing; find_events.sql then tells repeats from conflicts. "IS TRUE" keeps the look-up a hash: as a join
--- it would be one of every row with every other.
-WITH input AS (
-  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::text[], $10::timestamptz[])
-    AS input (tenant_id, id, uid, hash, type, source, ordering_key, deliver_at, data, created_at)
-), fresh AS (
+-- Known ids insert nothing; find_events.sql then tells repeats from conflicts. Arrays that one SELECT unnests go in step; in FROM,
+-- each would be stored and read again. "IS TRUE" keeps the look-up a hash: as a join it would be one of every row with every other.
+WITH fresh AS (
   INSERT INTO event_keys (tenant_id, id, uid, hash)
-  SELECT tenant_id, id, uid, hash FROM input
+  SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bytea[])
   ON CONFLICT DO NOTHING
   RETURNING uid
+), input AS (
+  SELECT unnest($1) AS tenant_id, unnest($2) AS id, unnest($3) AS uid, unnest($5::text[]) AS type, unnest($6::text[]) AS source,
+    unnest($7::text[]) AS ordering_key, unnest($8::timestamptz[]) AS deliver_at, unnest($9::text[]) AS data, unnest($10::timestamptz[]) AS created_at
 )
 INSERT INTO events (uid, tenant_id, id, type, source, ordering_key, deliver_at, data, created_at)
 SELECT uid, tenant_id, id, type, source, ordering_key, deliver_at, data, coalesce(created_at, now()) FROM input

@@ -6,12 +6,13 @@ SELECT id, tenant_id, event_uid, subscription_id, NULL::bigint, status, attempts
   now() + due_in_ms * interval '1 millisecond', CASE WHEN status <> 'delivered' THEN last_error END,
   now() - age_ms * interval '1 millisecond', now(),
   now() - duration_ms * interval '1 millisecond', duration_ms, response_status, response_headers, response_body, error_class, error
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::bigint[], $6::text[],
-  $7::text[], $8::bigint[], $9::integer[], $10::text[], $11::bytea[], $12::text[], $13::text[],
-  $14::text[], $15::text[], $16::text[], $17::bigint[])
-  AS input (id, fence, status, attempts, due_in_ms, last_error,
-    attempt_id, duration_ms, response_status, response_headers, response_body, error_class, error,
-    tenant_id, event_uid, subscription_id, age_ms)
+FROM (
+  SELECT unnest($1::text[]) AS id, unnest($2::bigint[]) AS fence, unnest($3::text[]) AS status, unnest($4::integer[]) AS attempts,
+    unnest($5::bigint[]) AS due_in_ms, unnest($6::text[]) AS last_error, unnest($7::bigint[]) AS duration_ms,
+    unnest($8::integer[]) AS response_status, unnest($9::text[]) AS response_headers, unnest($10::bytea[]) AS response_body,
+    unnest($11::text[]) AS error_class, unnest($12::text[]) AS error, unnest($13::text[]) AS tenant_id, unnest($14::text[]) AS event_uid,
+    unnest($15::text[]) AS subscription_id, unnest($16::bigint[]) AS age_ms
+) AS input
 ON CONFLICT (id) DO UPDATE
 SET status = excluded.status, attempts = d.attempts + excluded.attempts, deferrals = d.deferrals + excluded.deferrals,
   due_at = excluded.due_at, last_error = excluded.last_error, is_manual = d.is_manual AND excluded.attempts = 0,

@@ -2,9 +2,9 @@
 -- through the update, so that nothing is joined twice.
 WITH input AS (
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::integer[], $5::bigint[], $6::text[],
-    $7::text[], $8::bigint[], $9::integer[], $10::text[], $11::bytea[], $12::text[], $13::text[])
+    $7::bigint[], $8::integer[], $9::text[], $10::bytea[], $11::text[], $12::text[], $13::text[])
     AS input (id, fence, status, attempts, due_in_ms, last_error,
-      attempt_id, duration_ms, response_status, response_headers, response_body, error_class, error)
+      duration_ms, response_status, response_headers, response_body, error_class, error, attempt_id)
 ), recorded AS (
   UPDATE deliveries d
   SET status = input.status, attempts = d.attempts + input.attempts, deferrals = d.deferrals + 1 - input.attempts,
