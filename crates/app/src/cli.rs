@@ -224,7 +224,7 @@ pub(crate) struct BenchDispatch {
     /// Up to how many workers
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub workers: u32,
-    /// How often each fleet runs, in turns; the best run of each counts. On SQLite everything runs once
+    /// How often each fleet runs, or on SQLite the process and the bare client, in turns; the best run of each counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 }

@@ -5,6 +5,7 @@
 
 use std::{
     future::Future,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,8 +15,8 @@ use std::{
 
 use platform::{problem::Chain, shutdown::Tasks};
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
-    time::Instant,
+    sync::{Notify, Semaphore, mpsc, oneshot},
+    time::{Instant, timeout},
 };
 
 use crate::error::Error;
@@ -31,10 +32,8 @@ const LARGEST: usize = 1000;
 const BUSY: usize = 8;
 /// .. for so long ..
 const LULL: Duration = Duration::from_millis(200);
-/// .. and with so many groups it waits for no more ..
+/// .. and with so many groups it waits for no more.
 const ENOUGH: usize = 500;
-/// .. for which it looks so often. Who sends wakes nobody meanwhile.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// What one caller wants written, and how it is told.
 struct Group<I, O> {
@@ -46,13 +45,32 @@ struct Group<I, O> {
 /// A queue in front of a batched write. Cheap to clone.
 pub(crate) struct Batcher<I, O> {
     sender: mpsc::Sender<Group<I, O>>,
+    hurry: Arc<Hurry>,
+}
+
+/// Why a batch that lingers should wait no longer.
+#[derive(Default)]
+struct Hurry {
     /// Somebody waits for what was left to be written.
-    is_urgent: Arc<AtomicBool>,
+    is_urgent: AtomicBool,
+    told: Notify,
+}
+
+impl Hurry {
+    /// Until there is a reason to hurry, and no longer than `linger`. Who sends wakes nobody meanwhile.
+    async fn linger(&self, linger: Duration, is_enough: impl FnOnce() -> bool) {
+        let mut told = pin!(self.told.notified());
+        // Heard from here on: a reason that came before is seen, one that comes now is told.
+        told.as_mut().enable();
+        if !self.is_urgent.load(Relaxed) && !is_enough() {
+            timeout(linger, told).await.ok();
+        }
+    }
 }
 
 impl<I, O> Clone for Batcher<I, O> {
     fn clone(&self) -> Self {
-        Batcher { sender: self.sender.clone(), is_urgent: Arc::clone(&self.is_urgent) }
+        Batcher { sender: self.sender.clone(), hurry: Arc::clone(&self.hurry) }
     }
 }
 
@@ -66,19 +84,17 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     {
         let (sender, mut waiting) = mpsc::channel::<Group<I, O>>(QUEUE);
         let writers = Arc::new(Semaphore::new(writers));
-        let (spawner, is_urgent) = (tasks.clone(), Arc::<AtomicBool>::default());
-        let hurries = Arc::clone(&is_urgent);
+        let (spawner, hurry) = (tasks.clone(), Arc::<Hurry>::default());
+        let hurries = Arc::clone(&hurry);
         tasks.spawn_servant(name, async move {
             let mut last_busy: Option<Instant> = None;
             loop {
                 let Ok(writer) = Arc::clone(&writers).acquire_owned().await else { return };
                 let Some(first) = waiting.recv().await else { return };
-                let deadline = Instant::now() + linger;
-                let is_busy = last_busy.is_some_and(|at| at.elapsed() < LULL);
-                while is_busy && waiting.len() < ENOUGH && !hurries.load(Relaxed) && Instant::now() < deadline {
-                    tokio::time::sleep(LOOK).await;
+                if !linger.is_zero() && last_busy.is_some_and(|at| at.elapsed() < LULL) {
+                    hurries.linger(linger, || waiting.len() >= ENOUGH).await;
                 }
-                hurries.store(false, Relaxed);
+                hurries.is_urgent.store(false, Relaxed);
                 let (mut batch, mut replies) = (first.items, Vec::new());
                 replies.push((first.reply, batch.len()));
                 while batch.len() < LARGEST
@@ -95,7 +111,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 });
             }
         });
-        Batcher { sender, is_urgent }
+        Batcher { sender, hurry }
     }
 
     /// Waits until the item is written.
@@ -107,7 +123,10 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     pub(crate) async fn leave(&self, item: I, is_urgent: bool) -> Result<(), Error> {
         self.sender.send(Group { items: vec![item], reply: None }).await.map_err(|_| Error::Closed)?;
         if is_urgent {
-            self.is_urgent.store(true, Relaxed);
+            self.hurry.is_urgent.store(true, Relaxed);
+        }
+        if is_urgent || self.sender.max_capacity() - self.sender.capacity() >= ENOUGH {
+            self.hurry.told.notify_waiters();
         }
         Ok(())
     }
@@ -118,7 +137,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
             return Ok(Vec::new());
         }
         let (reply, answer) = oneshot::channel();
-        let queued = tokio::time::timeout(PATIENCE, self.sender.send(Group { items, reply: Some(reply) })).await;
+        let queued = timeout(PATIENCE, self.sender.send(Group { items, reply: Some(reply) })).await;
         queued.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -182,15 +201,15 @@ mod tests {
         leave(&batcher, 9, false).await;
         let (size, at) = sizes.recv().await.unwrap();
         assert_eq!(size, 10);
-        assert!(at - began >= Duration::from_secs(1), "after {:?}", at - began);
+        assert_eq!(at - began, Duration::from_secs(1));
         leave(&batcher, 9, false).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
         leave(&batcher, 1, true).await;
         let (size, soon) = sizes.recv().await.unwrap();
         assert_eq!(size, 10);
-        assert!(soon - at <= Duration::from_millis(20), "after {:?}", soon - at);
+        assert_eq!(soon - at, Duration::from_millis(10));
         leave(&batcher, 2 * u32::try_from(ENOUGH).unwrap(), false).await;
         let (size, at) = sizes.recv().await.unwrap();
-        assert!(size > ENOUGH && at - soon <= LOOK, "{size} are enough, after {:?}", at - soon);
+        assert!(size > ENOUGH && at == soon, "{size} are enough, after {:?}", at - soon);
     }
 }

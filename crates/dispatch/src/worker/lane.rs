@@ -49,10 +49,8 @@ const PACE_OF: Duration = Duration::from_secs(2);
 const AHEAD: u32 = 2;
 /// Of all payloads in hand. One that is in several deliveries counts for each.
 const MOST_BYTES: usize = 64 << 20;
-/// Those who wait for room look for it so often ..
-const BREATH: Duration = Duration::from_millis(5);
-/// .. and so many times within their patience whether it is being made.
-const LOOKS: u32 = 8;
+/// Those who wait for room look for it so often.
+const BREATH: Duration = Duration::from_millis(10);
 /// After a wait in vain nobody waits for so many times as long.
 const IN_VAIN: u32 = 10;
 /// No lane takes more than this part of all calls.
@@ -146,20 +144,17 @@ impl Lanes {
     /// in vain nobody does for a while: what finds no room goes to the store, for anyone to claim.
     pub(super) async fn wait_for_room(&self, count: usize, patience: Duration) {
         let count = count.min(self.most / 2);
-        let (began, mut looked, mut left) = (Instant::now(), Instant::now(), self.left.load(Relaxed));
+        let (began, left) = (Instant::now(), self.left.load(Relaxed));
         while self.room() < count {
             if self.in_vain_until.lock().is_some_and(|until| Instant::now() < until) {
                 return;
             }
             tokio::time::sleep(BREATH).await;
-            let now = Instant::now();
-            if now - looked > patience / LOOKS {
-                let made = self.left.load(Relaxed).wrapping_sub(left);
-                // Room that others take is not worth waiting for either.
-                if made * (LOOKS as usize) < count || now - began > patience {
-                    *self.in_vain_until.lock() = Some(now + IN_VAIN * patience);
-                }
-                (looked, left) = (now, left.wrapping_add(made));
+            let (waited, made) = (began.elapsed(), self.left.load(Relaxed).wrapping_sub(left));
+            // Outcomes are written in bursts: what they come to shows after a while. Room that others take is not worth waiting
+            // for either.
+            if waited > patience / 2 && made < count / 2 || waited > patience {
+                *self.in_vain_until.lock() = Some(Instant::now() + IN_VAIN * patience);
             }
         }
     }

@@ -120,9 +120,29 @@ async fn room_is_waited_for_while_it_is_being_made() {
     let (waited, room) = wait_while_one_leaves(ms(25), 32).await;
     assert!(room >= 32 && waited <= ms(810), "{room} free after {waited:?}");
     let (waited, room) = wait_while_one_leaves(ms(200), 32).await;
-    assert!(room < 32 && waited <= ms(260), "five a second make it in six: {room} free after {waited:?}");
+    assert!(room < 32 && waited <= ms(520), "five a second make it in six: {room} free after {waited:?}");
     let (waited, room) = wait_while_one_leaves(Duration::from_secs(600), 1000).await;
-    assert!(room == 0 && waited <= ms(140), "nothing leaves: {waited:?}");
+    assert!(room == 0 && waited <= ms(520), "nothing leaves: {waited:?}");
+}
+
+/// Outcomes are written in bursts. An eighth of a second without any was taken for a standstill, and then a third of what three
+/// workers read was anyone's to claim, and read from the database again.
+#[tokio::test(start_paused = true)]
+async fn a_moment_in_which_nothing_leaves_is_no_standstill() {
+    let lanes = Lanes::new(64);
+    lanes.count(64, 0);
+    let (began, burst) = (Instant::now(), Duration::from_millis(300));
+    let leaving = async {
+        loop {
+            tokio::time::sleep(burst).await;
+            lanes.count(-20, 0);
+        }
+    };
+    tokio::select! {
+        () = lanes.wait_for_room(32, Duration::from_secs(1)) => (),
+        () = leaving => (),
+    }
+    assert!(lanes.room() >= 32, "it gave up after {:?}", began.elapsed());
 }
 
 /// With a backlog that is claimed as soon as there is room, a topic would be read at a batch in two seconds.
