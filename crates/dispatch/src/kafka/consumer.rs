@@ -241,14 +241,14 @@ impl Reader {
         self.resume();
         let mut bytes = 0;
         let mut wait = if self.strays.is_empty() { WAIT } else { Duration::ZERO };
+        let linger = if self.is_busy { LINGER } else { Duration::ZERO };
         let mut until = None;
         while self.strays.len() < MOST_RECORDS && bytes < MOST_BYTES {
             match self.poll(wait)? {
                 Some(size) => bytes += size,
                 None => break,
             }
-            let until = *until.get_or_insert_with(|| Instant::now() + LINGER);
-            wait = if self.is_busy { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+            wait = until.get_or_insert_with(|| Instant::now() + linger).saturating_duration_since(Instant::now());
         }
         self.is_busy = self.strays.len() >= BUSY;
         self.hand_over();
