@@ -1,10 +1,14 @@
 //! A Redis Cluster through the cluster client: all masters serve, slots move, replicas take over.
 
+use std::time::Duration;
+
 use redis::{
     Commands,
     cluster::{ClusterClient, ClusterConnection},
 };
-use testkit::{need, redis::Cluster};
+use testkit::{need, redis::Cluster, wait_until};
+
+const SOON: Duration = Duration::from_secs(10);
 
 fn connect(cluster: &Cluster) -> ClusterConnection {
     ClusterClient::new(cluster.urls()).unwrap().get_connection().unwrap()
@@ -54,6 +58,10 @@ fn a_replica_takes_over_on_order_and_after_a_kill() {
     let keys: Vec<String> = (0..3).map(|place| key_on(&cluster, place)).collect();
     for key in &keys {
         let () = connection.set(key, key).unwrap();
+    }
+    // A replica that has just come hears of writes within a second: what it does not have yet is lost with its master.
+    for replica in 3..6 {
+        wait_until(SOON, "a replica to have its master's key", || cluster.node(replica).cli(&["DBSIZE"]) == "1");
     }
     cluster.failover(1);
     assert_eq!(cluster.owner_of(cluster.slot_of(&keys[1])), Some(4));
