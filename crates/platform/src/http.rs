@@ -141,6 +141,10 @@ pub fn utc<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OffsetDa
 }
 
 fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
+    // Which field is wrong costs more to know than to read the body; only what is wrong is read for that.
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();

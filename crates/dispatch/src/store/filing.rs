@@ -17,8 +17,8 @@ use rusqlite::Connection;
 
 use super::{NewEvent, Store, flights::is_in_flight};
 
-/// So many rows are filed in one go: enough to share their pages, few enough to be done in some twenty milliseconds.
-const AT_ONCE: usize = 8192;
+/// So many rows are filed in one go: enough to share their pages, few enough to be done in less than a tenth of a second.
+const AT_ONCE: usize = 32_768;
 
 /// How many rows this process has noted since it last filed. Cheap to clone.
 #[derive(Clone, Default)]

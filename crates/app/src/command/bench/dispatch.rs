@@ -54,56 +54,67 @@ pub(super) async fn run(arguments: &cli::BenchDispatch) -> anyhow::Result<()> {
     }
 }
 
-/// What a run reached.
+/// What one round reached.
 struct Run {
     per_second: f64,
-    state: SinkState,
-    cpu: String,
+    /// Of the best round, after all figures.
+    note: String,
 }
 
-/// What the client reached alone.
-struct Bare {
-    per_second: f64,
-    cpu: String,
-}
+/// Rounds of one fleet, or of one limit.
+#[derive(Default)]
+struct Rounds(Vec<Run>);
 
-/// The best of the rounds, and all of them for a note.
-fn best<R>(mut rounds: Vec<R>, per_second: impl Fn(&R) -> f64) -> (R, String) {
-    let all: Vec<String> = rounds.iter().map(|round| format!("{:.0}", per_second(round))).collect();
-    rounds.sort_by(|a, b| per_second(b).total_cmp(&per_second(a)));
-    (rounds.swap_remove(0), format!("rounds: {} /s", all.join(", ")))
+impl Rounds {
+    /// The best of them, and all for a note.
+    fn row(&self, what: impl Into<String>) -> Row {
+        let all: Vec<String> = self.0.iter().map(|run| format!("{:.0}", run.per_second)).collect();
+        let best = self.0.iter().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
+        let (per_second, note) = best.map_or((0.0, ""), |best| (best.per_second, best.note.as_str()));
+        Row::rate(what, per_second).note(format!("rounds: {} /s{note}", all.join(", ")))
+    }
+
+    /// How many times the other's round each is, in the middle: what runs one after the other has the same machine, and the
+    /// best of each may have been a minute apart.
+    fn times(&self, other: &Rounds) -> f64 {
+        let mut times: Vec<f64> =
+            self.0.iter().zip(&other.0).map(|(ours, other)| ours.per_second / other.per_second).collect();
+        times.sort_by(f64::total_cmp);
+        f64::midpoint(times[(times.len() - 1) / 2], times[times.len() / 2])
+    }
+
+    fn add(&mut self, per_second: f64, note: impl Into<String>) {
+        self.0.push(Run { per_second, note: note.into() });
+    }
 }
 
 impl Bench<'_> {
-    /// One process, no servers. What is compared runs in turns and the best of each counts.
+    /// One process, no servers. What is compared runs in turns.
     async fn embedded(&self) -> anyhow::Result<()> {
         let cli::BenchDispatch { events, subscriptions, size, rounds, .. } = *self.arguments;
         let server = [Process::serve("api,worker", &Stores::default(), &self.folder.path().join("data")).await?];
         if self.arguments.stored > 0 {
             self.deliver(&server, self.arguments.stored, subscriptions.min(1000), 0).await?;
         }
-        let (mut clients, mut runs) = (Vec::new(), Vec::new());
+        let at_once = self.best_depth().await?;
+        let (mut client, mut ours) = (Rounds::default(), Rounds::default());
         for _ in 0..rounds {
-            clients.push(self.bare_client().await?);
-            runs.push(self.deliver(&server, events, subscriptions, 0).await?);
+            client.0.push(self.bare_client(at_once).await?);
+            ours.0.push(self.deliver(&server, events, subscriptions, 0).await?);
         }
         let [server] = server;
-        let client = Self::print_bare_client(clients)?;
-        let (run, all) = best(runs, |run| run.per_second);
-        Row::rate("events in and delivered, SQLite", run.per_second)
-            .against("bare client", run.per_second / client, 0.4)
-            .note(format!("{all}; {}; {}", latency(&run.state), run.cpu))
-            .print()?;
+        client.row(bare_client(at_once)).print()?;
+        ours.row("events in and delivered, SQLite").against("bare client", ours.times(&client), 0.4).print()?;
 
         let handler = bare::handler(&self.tasks)?;
         let handler = super::fleet::server(handler, &self.tasks)?;
-        let (mut bare, mut ours) = (0.0_f64, 0.0_f64);
-        for _ in 0..3 {
-            bare = bare.max(self.send(&handler, events / 3, 1, 64).await?);
-            ours = ours.max(self.send(&server.server(&self.tasks)?, events / 3, 1, 64).await?);
+        let (mut bare, mut ours) = (Rounds::default(), Rounds::default());
+        for _ in 0..rounds {
+            bare.add(self.send(&handler, events / 3, 1, 64).await?, "");
+            ours.add(self.send(&server.server(&self.tasks)?, events / 3, 1, 64).await?, "");
         }
-        Row::rate("bare handler that only parses, 64 callers", bare).print()?;
-        Row::rate("single events in, 64 callers", ours).against("bare handler", ours / bare, 0.35).print()?;
+        bare.row("bare handler that only parses, 64 callers").print()?;
+        ours.row("single events in, 64 callers").against("bare handler", ours.times(&bare), 0.35).print()?;
 
         let store = bare::store(&bare::sqlite(self.folder.path()), events, size).await?;
         Row::rate("bare store, rows in batches of 1,000", store).print()?;
@@ -112,35 +123,32 @@ impl Bench<'_> {
         self.idle(&server).await
     }
 
-    /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver. They run in turns and the best of each counts,
-    /// because a machine's minutes differ more than its fleets do.
+    /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver. They run in turns, every other time the other way
+    /// round, because a machine's minutes differ more than its fleets do.
     async fn fleets(&self, layers: &Layers) -> anyhow::Result<()> {
         let cli::BenchDispatch { workers, subscriptions, rounds, .. } = *self.arguments;
-        Self::print_bare_client(vec![self.bare_client().await?])?;
-        let fleets: Vec<(u32, u64)> = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]).collect();
-        let mut runs: Vec<Vec<Run>> = fleets.iter().map(|_| Vec::new()).collect();
+        let at_once = self.best_depth().await?;
+        Rounds(vec![self.bare_client(at_once).await?]).row(bare_client(at_once)).print()?;
+        let plans = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]);
+        let mut fleets: Vec<((u32, u64), Rounds)> = plans.map(|plan| (plan, Rounds::default())).collect();
         let bar = ProgressBar::new(u64::from(rounds) * fleets.len() as u64);
         for _ in 0..rounds {
-            for ((workers, hanging), runs) in fleets.iter().zip(&mut runs) {
-                runs.push(self.fleet(layers, *workers, *hanging).await?);
+            for ((workers, hanging), runs) in &mut fleets {
+                runs.0.push(self.fleet(layers, *workers, *hanging).await?);
                 bar.inc(1);
             }
+            fleets.reverse();
         }
         bar.finish_and_clear();
-        let mut one = None;
-        for ((workers, hanging), runs) in fleets.into_iter().zip(runs) {
-            let (best, all) = best(runs, |run| run.per_second);
-            let note = format!("{all}; {}; {}", latency(&best.state), best.cpu);
+        fleets.sort_by_key(|((workers, hanging), _)| (*hanging, *workers));
+        let (_, one) = &fleets[0];
+        one.row("events in and delivered, 1 worker").print()?;
+        for ((workers, hanging), runs) in &fleets[1..] {
             let (what, bar) = match hanging {
                 0 => (format!("events in and delivered, {workers} workers"), 1.0),
                 _ => ("the same, 1 worker, 1 in 100 receivers never answers".to_owned(), 0.9),
             };
-            let row = Row::rate(what, best.per_second).note(note);
-            match one {
-                None => row.print()?,
-                Some(one) => row.against("one worker", best.per_second / one, bar).print()?,
-            }
-            one = one.or(Some(best.per_second));
+            runs.row(what).against("one worker", runs.times(one), bar).print()?;
         }
         Ok(())
     }
@@ -158,26 +166,24 @@ impl Bench<'_> {
         run
     }
 
-    /// The best of a few depths: what the client could do if it had nothing else to do.
-    async fn bare_client(&self) -> anyhow::Result<Bare> {
-        let sink = Process::sink(&[]).await?;
-        let mut per_second: f64 = 0.0;
-        let (ours, sinks) = (cpu::seconds(std::process::id()), sink.cpu());
+    /// With how many calls at a time the bare client is fastest.
+    async fn best_depth(&self) -> anyhow::Result<u64> {
+        let mut best = (0.0, 0);
         for at_once in [32, 64, 128] {
-            let reached = bare::client(sink.addr, self.arguments.events, at_once, self.arguments.size).await?;
-            per_second = per_second.max(reached);
+            let reached = self.bare_client(at_once).await?.per_second;
+            best = if reached > best.0 { (reached, at_once) } else { best };
         }
-        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / (3.0 * self.arguments.events as f64));
-        let (ours, sinks) = (each(cpu::seconds(std::process::id()) - ours), each(sink.cpu() - sinks));
-        Ok(Bare { per_second, cpu: format!("processor time of a call: {ours}, in the sink {sinks}") })
+        Ok(best.1)
     }
 
-    fn print_bare_client(rounds: Vec<Bare>) -> anyhow::Result<f64> {
-        let (Bare { per_second, cpu }, all) = best(rounds, |round| round.per_second);
-        Row::rate("bare client to the same sink, best of 32, 64 and 128 at a time", per_second)
-            .note(format!("{all}; {cpu}"))
-            .print()?;
-        Ok(per_second)
+    /// What the client could do if it had nothing else to do.
+    async fn bare_client(&self, at_once: u64) -> anyhow::Result<Run> {
+        let sink = Process::sink(&[]).await?;
+        let (ours, sinks) = (cpu::seconds(std::process::id()), sink.cpu());
+        let per_second = bare::client(sink.addr, self.arguments.events, at_once, self.arguments.size).await?;
+        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / self.arguments.events as f64);
+        let (ours, sinks) = (each(cpu::seconds(std::process::id()) - ours), each(sink.cpu() - sinks));
+        Ok(Run { per_second, note: format!("; processor time of a call: {ours}, in the sink {sinks}") })
     }
 
     /// Sends events to as many subscriptions, the first of which never answer, and waits for every other.
@@ -213,9 +219,10 @@ impl Bench<'_> {
         let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / events as f64);
         let (ours, sinks) = (each(spent(fleet) - ours), each(sink.cpu() - sinks));
         let shares = cpu.since(&["tidegate", "postgres", "redis-server", "java"]);
-        let cpu = format!("processor time of an event: {ours}, in the sink {sinks}; shares: {shares}");
+        let note =
+            format!("; {}; processor time of an event: {ours}, in the sink {sinks}; shares: {shares}", latency(&state));
         let per_second = expected as f64 / (took - started).as_secs_f64();
-        Ok(Run { per_second, state, cpu })
+        Ok(Run { per_second, note })
     }
 
     /// Waits until so many different events have come to the sink.
@@ -289,6 +296,10 @@ impl Bench<'_> {
             ..cli::Produce::plain()
         }
     }
+}
+
+fn bare_client(at_once: u64) -> String {
+    format!("bare client to the same sink, {at_once} at a time")
 }
 
 async fn note(State(sender): State<Arc<mpsc::Sender<Instant>>>, headers: HeaderMap) {
