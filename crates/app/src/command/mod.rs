@@ -6,6 +6,7 @@ mod client;
 mod keys;
 mod produce;
 mod replay;
+mod runtime;
 mod samples;
 mod sink;
 mod tail;
@@ -19,6 +20,7 @@ use platform::{
     config::Invalid,
     db::{self, Applied, Database},
 };
+use tokio::runtime::Builder;
 
 use crate::{
     api,
@@ -30,22 +32,27 @@ use crate::{
 const NOT_ALLOWED: &str = "the schema is not up to date, and this role of PostgreSQL may not change it: \
     run `tidegate migrate` as the role that owns the tables";
 
-pub(crate) async fn run(cli: Cli) -> anyhow::Result<()> {
+pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
+    let on_all_cores = Builder::new_multi_thread();
     match cli.command {
-        Command::Serve(arguments) => serve::run(&Config::load(&arguments.layers()?)?).await,
-        Command::Migrate(source) => migrate(&source).await,
-        Command::Keys(command) => keys::run(command).await,
-        Command::Sink(arguments) => sink::run(&arguments).await,
-        Command::Produce(arguments) => produce::run(&arguments).await,
-        Command::Tail(arguments) => tail::run(&arguments).await,
-        Command::Replay(arguments) => replay::run(&arguments).await,
+        Command::Serve(arguments) => {
+            let config = Config::load(&arguments.layers()?)?;
+            runtime::run(runtime::serving(&config), serve::run(&config))
+        }
+        Command::Migrate(source) => runtime::run(on_all_cores, migrate(&source)),
+        Command::Keys(command) => runtime::run(on_all_cores, keys::run(command)),
+        // It takes calls beside whoever makes them, often on the same few cores: threads of its own would cost both.
+        Command::Sink(arguments) => runtime::run(Builder::new_current_thread(), sink::run(&arguments)),
+        Command::Produce(arguments) => runtime::run(on_all_cores, produce::run(&arguments)),
+        Command::Tail(arguments) => runtime::run(on_all_cores, tail::run(&arguments)),
+        Command::Replay(arguments) => runtime::run(on_all_cores, replay::run(&arguments)),
         Command::Config(ConfigCommand::Check(source)) => {
             Config::load(&source.layers()?)?;
             print("The configuration is good.\n")
         }
         Command::Config(ConfigCommand::Print(source)) => print(&source.layers()?.print()),
         #[cfg(feature = "bench")]
-        Command::Bench(bench) => bench::run(&bench).await,
+        Command::Bench(bench) => runtime::run(on_all_cores, bench::run(&bench)),
         Command::Openapi => print(&api::document(api::Served::ALL).to_pretty_json().context("the document is JSON")?),
         Command::Completions { shell } => {
             let mut script = Vec::new();

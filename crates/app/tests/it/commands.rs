@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     process::{Command, Stdio},
+    thread,
 };
 
 use serde_json::Value;
@@ -66,6 +68,16 @@ fn what_config_print_prints_is_a_file_that_works() {
     let printed = Setup::command(&["config", "print"]).run().succeeded().stdout;
     let check = Setup::command(&["config", "check", "--config", "printed.toml"]).file("printed.toml", &printed);
     check.run().succeeded();
+}
+
+/// `--config <(…)`: whoever opens a pipe a second time finds nothing in it.
+#[test]
+fn serve_takes_its_configuration_from_a_pipe() {
+    let setup = Setup::serve().arg("--config").arg("pipe");
+    let pipe = setup.folder().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    thread::spawn(move || fs::write(pipe, "[server]\nmax_body = \"2MiB\"\n"));
+    setup.start();
 }
 
 #[test]
