@@ -20,6 +20,7 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 	@scripts/install build test
 	@echo "==> Building the tests (about four minutes the first time, seconds later)"
 	@cargo test --workspace --no-run
+	@cargo check --quiet -p tidegate --no-default-features # what `make run` builds
 	@cargo run --quiet -p testkit --bin servers -- run -- cargo test --workspace --no-fail-fast
 
 soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some)
@@ -31,6 +32,7 @@ check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --quiet -p tidegate --no-default-features -- -D warnings
 	cargo deny --log-level error check licenses bans sources
 	cargo test --quiet -p tidegate --test tidy
 
