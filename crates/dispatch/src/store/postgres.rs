@@ -191,10 +191,8 @@ pub(super) async fn claim(database: &Postgres, lease: &Lease, limit: u32, room: 
         }
         Err(error) => return Err(error.into()),
     };
-    // What fits into no room that there will be goes by ones.
-    let is_too_large = in_flight.is_empty()
-        && (claimed.is_empty() || room < MOST as i64)
-        && land_with(&client, FREE, end_of_time()).await? > 0;
+    // One that does not fit goes by ones. Where each would fit there is none, or another claimer is just taking it.
+    let is_too_large = in_flight.is_empty() && left < MOST as i64 && land_with(&client, FREE, end_of_time()).await? > 0;
     let is_all = is_all && in_flight.is_empty() && !is_too_large;
     claimed.extend(in_flight.iter().map(claimed_in_flight));
     Ok(Found { claimed, is_all })

@@ -159,9 +159,8 @@ pub(super) async fn claim(database: &Sqlite, lease: Lease, limit: u32, room: u32
             let is_all = landed == 0 && put_off == 0 && all.len() < limit as usize;
             let room = i64::from(room) - all.len() as i64;
             let in_flight = claim_flights(connection, &lease, now, room)?;
-            // What fits into no room that there will be goes by ones.
-            let is_too_large =
-                in_flight.is_empty() && (all.is_empty() || room < MOST as i64) && land(connection, FREE, now)? > 0;
+            // One that does not fit goes by ones.
+            let is_too_large = in_flight.is_empty() && room < MOST as i64 && land(connection, FREE, now)? > 0;
             let is_all = is_all && in_flight.is_empty() && !is_too_large;
             all.extend(in_flight);
             Ok(Found { claimed: with_events(connection, all)?, is_all })

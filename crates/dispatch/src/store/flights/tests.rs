@@ -135,6 +135,23 @@ async fn a_flight_that_fits_into_no_room_goes_by_ones() {
     .await;
 }
 
+/// Three hungry workers waited for each other, and then gave rows to what had just come for them.
+#[tokio::test]
+async fn a_flight_that_another_claimer_is_taking_is_left_to_it() {
+    each_store(async |store| {
+        let Database::Postgres(postgres) = &store.database else { return };
+        take_in(&store, vec![event("a", 3)]).await;
+        let mut other = postgres.client().await.unwrap();
+        let taking = other.transaction().await.unwrap();
+        taking.batch_execute("SELECT FROM flights FOR UPDATE").await.unwrap();
+        assert_eq!(claim(&store, "hungry").await.len(), 0);
+        taking.rollback().await.unwrap();
+        assert_eq!((count(&store, "flights").await, count(&store, "deliveries").await), (1, 0));
+        assert_eq!(claim(&store, "hungry").await.len(), 3);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_flight_for_anyone_holds_a_mebibyte_at_most() {
     let mut large = event("a", 1);
