@@ -12,6 +12,7 @@ use std::{
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -22,7 +23,7 @@ use rdkafka::{
     config::RDKafkaLogLevel,
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, ThreadedProducer},
+    producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext},
 };
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -42,6 +43,9 @@ const CALM: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// For the metadata of our topic, at least.
 const METADATA: Duration = Duration::from_millis(500);
+
+/// How long one look for reports waits for them, and the end of a client for the last look.
+const REPORTS: Duration = Duration::from_millis(500);
 
 /// What a record's place holds until it is reported, and where Kafka did not take it. Otherwise: when it did, in ms.
 const PENDING: i64 = -1;
@@ -71,7 +75,7 @@ pub struct Producer {
 struct Inner {
     config: Config,
     max_event: usize,
-    client: RwLock<Arc<ThreadedProducer<Context>>>,
+    client: RwLock<Arc<Client>>,
     state: Arc<State>,
 }
 
@@ -91,9 +95,8 @@ impl Producer {
     /// Makes the topic if it can; a Kafka that does not answer yet is waited for in the background.
     pub async fn start(config: Config, max_event: usize, tasks: &Tasks) -> Result<Self, Error> {
         let state = Arc::new(State::default());
-        let client = connect(&config, max_event, &state)?;
-        let producer =
-            Producer { inner: Arc::new(Inner { config, max_event, client: RwLock::new(Arc::new(client)), state }) };
+        let client = Client::connect(&config, max_event, &state)?;
+        let producer = Producer { inner: Arc::new(Inner { config, max_event, client: RwLock::new(client), state }) };
         metrics::gauge!(names::KAFKA_AWAY).set(0.0);
         if !producer.is_well().await {
             producer.inner.state.away();
@@ -138,7 +141,7 @@ impl Producer {
                 .key(record.key)
                 .payload(record.value)
                 .headers(headers(record));
-            if let Err((error, _)) = client.send(base) {
+            if let Err((error, _)) = client.producer.send(base) {
                 batch.report(place, refusal(&error));
             }
         }
@@ -163,7 +166,7 @@ impl Producer {
             let client = Arc::clone(&inner.client.read());
             // Who gives Kafka longer to take a record gives it as long to say that it is there.
             let patience = inner.config.delivery_timeout.max(METADATA);
-            let metadata = client.client().fetch_metadata(Some(&inner.config.topic), patience)?;
+            let metadata = client.producer.client().fetch_metadata(Some(&inner.config.topic), patience)?;
             let has_leader = |topic: &rdkafka::metadata::MetadataTopic| {
                 topic.partitions().iter().any(|partition| partition.leader() >= 0)
             };
@@ -182,9 +185,9 @@ impl Producer {
             let pause = if self.is_away() { PROBE } else { CALM };
             tokio::select! { () = state.trouble.notified() => (), () = tokio::time::sleep(pause) => () }
             if state.is_broken.swap(false, Relaxed) {
-                match connect(&self.inner.config, self.inner.max_event, state) {
+                match Client::connect(&self.inner.config, self.inner.max_event, state) {
                     Ok(fresh) => {
-                        let old = std::mem::replace(&mut *self.inner.client.write(), Arc::new(fresh));
+                        let old = std::mem::replace(&mut *self.inner.client.write(), fresh);
                         // Closing waits for records under way.
                         drop(tokio::task::spawn_blocking(move || drop(old)));
                     }
@@ -207,7 +210,7 @@ impl Producer {
         let inner = Arc::clone(&self.inner);
         let asked = tokio::task::spawn_blocking(move || {
             let client = Arc::clone(&inner.client.read());
-            client.client().fetch_watermarks(&inner.config.topic, 0, PATIENCE).is_ok()
+            client.producer.client().fetch_watermarks(&inner.config.topic, 0, PATIENCE).is_ok()
         });
         asked.await.unwrap_or(false)
     }
@@ -233,9 +236,38 @@ impl Producer {
     }
 }
 
-fn connect(config: &Config, max_event: usize, state: &Arc<State>) -> Result<ThreadedProducer<Context>, Error> {
-    let context = Context { state: Arc::clone(state) };
-    client::producer(config, max_event).create_with_context(context).map_err(Error::Kafka)
+/// A client of librdkafka, and the thread that hands out its reports. rdkafka has one too, which asks ten times a second and spins
+/// through the last millisecond of each: a hundredth of a core, also where nothing is sent.
+struct Client {
+    producer: Arc<BaseProducer<Context>>,
+    is_over: Arc<AtomicBool>,
+    reports: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    fn connect(config: &Config, max_event: usize, state: &Arc<State>) -> Result<Arc<Self>, Error> {
+        let context = Context { state: Arc::clone(state) };
+        let producer: Arc<BaseProducer<Context>> =
+            Arc::new(client::producer(config, max_event).create_with_context(context)?);
+        let is_over = Arc::<AtomicBool>::default();
+        let (polled, is_last) = (Arc::clone(&producer), Arc::clone(&is_over));
+        let hand_out = move || {
+            while !is_last.load(Relaxed) {
+                polled.poll(REPORTS);
+            }
+        };
+        let thread = thread::Builder::new().name("kafka reports".to_owned()).spawn(hand_out);
+        let reports = thread.map_err(|error| KafkaError::ClientCreation(error.to_string()))?;
+        Ok(Arc::new(Client { producer, is_over, reports: Some(reports) }))
+    }
+}
+
+impl Drop for Client {
+    /// Waits for the thread: librdkafka must have ended before the process does.
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        drop(self.reports.take().map(JoinHandle::join));
+    }
 }
 
 fn headers(record: &Outgoing<'_>) -> OwnedHeaders {
