@@ -47,7 +47,8 @@ fn a_cluster_is_resharded_and_fails_over_under_load_and_callers_do_not_notice() 
     if !is_quick_machine(&between(&calls, 0, began_us), DEADLINE / 2) {
         return;
     }
-    assert!(degraded(&calls) * 1_000 <= calls.len(), "{} of {}", degraded(&calls), calls.len());
+    let logs: Vec<String> = fleet.replicas.iter().map(|replica| replica.output()).collect();
+    assert!(degraded(&calls) * 1_000 <= calls.len(), "{} of {}: {logs:#?}", degraded(&calls), calls.len());
 }
 
 fn url(cluster: &Cluster) -> String {
