@@ -23,6 +23,8 @@ use crate::{
 
 /// How often it is looked whether something is left to do: replicas that seal with another one may still be there.
 const EVERY: Duration = Duration::from_secs(60);
+/// After a round that could not end, then twice as long each time.
+const SOON: Duration = Duration::from_secs(1);
 
 pub(crate) struct Rotation {
     pub(crate) store: Store,
@@ -34,16 +36,21 @@ impl Rotation {
     pub(crate) fn follow(self, tasks: &Tasks) {
         let stopping = tasks.stopping().clone();
         tasks.spawn("master key rotation", async move {
-            let mut tick = tokio::time::interval(EVERY);
             let mut is_told = !self.vault.has_several();
-            while stopping.run_until_cancelled(tick.tick()).await.is_some() {
-                match stopping.run_until_cancelled(self.rotate()).await {
-                    Some(Ok(true)) if !is_told => {
-                        is_told = true;
-                        tracing::info!(id = %self.vault.key_id(), "Every secret is sealed with the first master key.");
-                    }
-                    Some(Err(error)) => tracing::warn!(%error, "Secrets were not all sealed anew; trying again."),
-                    _ => (),
+            let mut pause = SOON;
+            while let Some(rotated) = stopping.run_until_cancelled(self.rotate()).await {
+                if let Err(error) = &rotated {
+                    tracing::warn!(%error, "Secrets were not all sealed anew; trying again.");
+                }
+                let is_done = rotated.unwrap_or(false);
+                if is_done && !is_told {
+                    is_told = true;
+                    tracing::info!(id = %self.vault.key_id(), "Every secret is sealed with the first master key.");
+                }
+                let next = if is_done { EVERY } else { pause };
+                pause = if is_done { SOON } else { (pause * 2).min(EVERY) };
+                if stopping.run_until_cancelled(tokio::time::sleep(next)).await.is_none() {
+                    return;
                 }
             }
         });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use platform::secret::Secret;
 use tenancy::check_master_key;
+use testkit::eventually;
 
 use super::*;
 use crate::{
@@ -139,6 +140,29 @@ async fn a_damaged_secret_needs_its_master_key_until_its_subscription_is_deleted
         assert!(store.delete_subscription("dev", "acme", "bad").await.unwrap());
         assert!(new.rotate().await.unwrap());
         assert!(is_enough(&store, "bb").await);
+    })
+    .await;
+}
+
+/// One that met a replica which still sealed with the other key waited a minute before it looked again.
+#[tokio::test]
+async fn a_rotation_that_could_not_end_is_tried_again_soon() {
+    each_store(async |store| {
+        let old = replica(&store, &["aa"]).await;
+        let damaged = old.vault.seal(Place { tenant: "acme", row: "elsewhere" }, &Secret::new("x"));
+        old.keep("bad", vec![SealedSecret { id: "sec_1".to_owned(), sealed: damaged, expires_at: None }]).await;
+        let tasks = Tasks::new();
+        replica(&store, &["bb", "aa"]).await.follow(&tasks);
+        old.subscribe("good").await;
+        let vault = vault(&["bb"]);
+        eventually(EVERY / 2, "what can be opened to be sealed anew", async || {
+            let secrets = store.secrets_behind(&SecretKey::default()).await.unwrap();
+            secrets.iter().filter(|(_, sealed)| vault.is_current(sealed)).count() == 3
+        })
+        .await;
+        assert!(store.delete_subscription("dev", "acme", "bad").await.unwrap());
+        eventually(EVERY / 2, "the old one to go", async || is_enough(&store, "bb").await).await;
+        assert!(tasks.stop(EVERY).await);
     })
     .await;
 }
