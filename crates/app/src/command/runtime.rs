@@ -14,10 +14,13 @@ pub(super) fn serving(config: &Config) -> Builder {
     let mut runtime = Builder::new_multi_thread();
     let delivers = config.roles.contains(&Role::Worker) && matches!(config.database, db::Config::Sqlite(_));
     if delivers && env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        runtime.worker_threads((cores - 1).max(1));
+        runtime.worker_threads((cores() - 1).max(1));
     }
     runtime
+}
+
+pub(super) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs a command to its end.

@@ -1,14 +1,20 @@
 -- May a call to this target go ahead? Rate, circuit and concurrency agree, or nothing is charged.
 -- Rules: breaker/circuit.rs, limiter/rules, semaphore/permits.rs.
 -- KEYS     the circuit, the limit, the permits: of one target, so of one slot
--- ARGV     holder; circuit policy ('' = no breaker); permits (0 = no semaphore), lease_us; ahead_us;
---          one limit's arguments as in limiter/rules/decide.lua (algorithm 0 = no limit)
+-- ARGV     holder; circuit policy ('' = no breaker); terms: permits (0 = no semaphore), lease_us, ahead_us, 'n n n';
+--          one limit's arguments as in limiter/rules/decide.lua (policy '' = no limit)
 -- Reply    {1, circuit..4, rate..4} pass; circuit: what circuit_check returns, of a probe {2, generation, 0, 0}
 --          {0, 1, rate..4} refused by rate | {0, 2, circuit..} by circuit | {0, 3, retry_after_us} by concurrency
 local circuits = {}
 
+-- Nearly always no target of a batch has a circuit that anybody reported to: then one question serves them all.
+local circuit_keys = {}
+for k = 1, #KEYS, 3 do circuit_keys[#circuit_keys + 1] = KEYS[k] end
+local has_circuits = redis.call('EXISTS', unpack(circuit_keys)) > 0
+
 -- Read once per script. False: closed, never tripped; the common case is worth not reading twelve fields.
 local function circuit_at(key)
+  if not has_circuits then return false end
   local circuit = circuits[key]
   if circuit == nil then
     circuit = redis.call('EXISTS', key) == 1 and circuit_read(key, NOW)
@@ -19,13 +25,13 @@ end
 
 local function operation(k, a)
   local circuit_key, rate_key, permits_key = KEYS[k], k + 1, KEYS[k + 2]
-  local holder, permits = ARGV[a], tonumber(ARGV[a + 2])
-  local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 6] ~= '0'
+  local holder, permits, lease_us, ahead_us = ARGV[a], unpack(numbers_of(ARGV[a + 2]))
+  local has_circuit, has_rate = ARGV[a + 1] ~= '', ARGV[a + 4] ~= ''
 
   local limits, slot, waits_for
   if has_rate then
-    limits, slot, waits_for = earliest_of(rate_key, a + 5, 1)
-    if slot - NOW > tonumber(ARGV[a + 4]) then
+    limits, slot, waits_for = earliest_of(rate_key, a + 3, 1)
+    if slot - NOW > ahead_us then
       local refused = report(limits, slot, waits_for)
       return {0, 1, refused[1], refused[2], refused[3], refused[4]}
     end
@@ -51,7 +57,7 @@ local function operation(k, a)
     x, y, z = circuit_take_probe(circuit, policy, holder, NOW), 0, 0
     circuit_write(circuit_key, circuit, policy, NOW)
   end
-  if permits > 0 then permit_add(permits_key, holder, tonumber(ARGV[a + 3]), NOW) end
+  if permits > 0 then permit_add(permits_key, holder, lease_us, NOW) end
   local rate = {0, 0, 0, 0}
   if has_rate then
     charge_all(limits, slot)

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use crate::breaker::{self, Check, Recorded, Ticket, parse_check, parse_recorded};
-use crate::limiter::{self, Ask, limiter_rules, push_args};
+use crate::limiter::{self, Ask, limit_args, limiter_rules};
 use crate::redis::reply::{integer, integers};
 use crate::redis::{Arg, Batch, Call, Redis, Script};
 use crate::semaphore;
@@ -81,16 +81,11 @@ impl RedisGate {
         rate: Option<&Ask>,
         holder: Holder,
     ) -> Call {
-        let mut args = Vec::with_capacity(10);
-        args.push(Arg::Text(holder.to_string()));
-        args.push(Arg::Text(circuit.unwrap_or_default()));
-        args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.limit.into())));
-        args.push(Arg::Int(policy.concurrency.map_or(0, |concurrency| concurrency.lease_us)));
-        args.push(Arg::Int(policy.ahead_us));
-        match rate {
-            Some(ask) => push_args(&mut args, ask.policy(), ask.cost()),
-            None => args.extend([0; 5].map(Arg::Int)),
-        }
+        let (permits, lease_us) = policy.concurrency.map_or((0, 0), |permits| (permits.limit, permits.lease_us));
+        let terms = format!("{permits} {lease_us} {}", policy.ahead_us);
+        let circuit = circuit.unwrap_or_default();
+        let [cost, rate] = rate.map_or([Arg::Int(0), Arg::from("")], |ask| limit_args(ask.policy(), ask.cost()));
+        let args = vec![Arg::Text(holder.to_string()), Arg::Text(circuit), Arg::Text(terms), cost, rate];
         Call { keys: self.keys(target, policy), args }
     }
 

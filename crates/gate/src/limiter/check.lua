@@ -2,4 +2,4 @@
 -- KEYS     one per limit
 -- ARGV     per limit: see decide.lua
 -- Reply    {limit reported, wait_us (0 = taken), remaining, reset_after_us}
-local function operation(k, a) return decide(k, a, tonumber(ARGV[a - 2]), 0) end
+local function operation(k, a, keys) return decide(k, a, keys, 0) end

@@ -2,8 +2,8 @@
 -- KEYS     one per limit
 -- ARGV     per limit: see decide.lua
 -- Reply    per limit: its own wait_us, remaining, reset_after_us; taken if every wait is 0
-local function operation(k, a)
-  local limits, slot = earliest_of(k, a, tonumber(ARGV[a - 2]))
+local function operation(k, a, keys)
+  local limits, slot = earliest_of(k, a, keys)
   local waits, reply = {}, {}
   for i, limit in ipairs(limits) do waits[i] = limit.rules.earliest(limit.state, limit.policy, limit.cost) - NOW end
   if slot == NOW then charge_all(limits, slot) end

@@ -29,7 +29,7 @@ pub use self::decision::{Decision, Reservation, Slot, Verdict};
 pub(crate) use self::join::Asked;
 pub use self::memory_only::Memory;
 pub use self::policy::{Algorithm, Policy};
-pub(crate) use self::redis::{limiter_rules, push_args};
+pub(crate) use self::redis::{limit_args, limiter_rules};
 pub(crate) use self::rules::decide::Report;
 
 use self::memory::MemoryLimiter;

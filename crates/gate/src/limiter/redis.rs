@@ -102,19 +102,16 @@ impl RedisLimiter {
     }
 
     fn question(&self, limits: &Limits<'_>, first: Option<Arg>) -> Call {
-        let mut args = Vec::with_capacity(1 + limits.asks().len() * 5);
+        let mut args = Vec::with_capacity(1 + limits.asks().len() * 2);
         args.extend(first);
-        for ask in limits.asks() {
-            push_args(&mut args, &ask.policy, ask.cost);
-        }
+        args.extend(limits.asks().iter().flat_map(|ask| limit_args(&ask.policy, ask.cost)));
         let keys = limits.asks().iter().map(|ask| self.name(&ask.key, &ask.policy)).collect();
         Call { keys, args }
     }
 
     pub(super) async fn refund(&self, key: &Key, policy: &Policy, cost: u64, ago_us: u64) -> Result<Report, Error> {
-        let mut args = Vec::with_capacity(6);
-        push_args(&mut args, policy, cost);
-        args.push(Arg::Int(ago_us));
+        let [cost, rules] = limit_args(policy, cost);
+        let args = vec![cost, rules, Arg::Int(ago_us)];
         report(self.refund.call(Call { keys: vec![self.name(key, policy)], args }).await?)
     }
 
@@ -134,9 +131,13 @@ impl RedisLimiter {
 }
 
 /// One limit's arguments: see `rules/decide.lua`.
-pub(crate) fn push_args(args: &mut Vec<Arg>, policy: &Policy, cost: u64) {
-    args.push(Arg::Int(cost));
-    args.extend(policy.script_args().map(Arg::Int));
+pub(crate) fn limit_args(policy: &Policy, cost: u64) -> [Arg; 2] {
+    [Arg::Int(cost), policy_arg(policy.script_args())]
+}
+
+/// One text: every argument costs Redis as much as some arithmetic.
+pub(super) fn policy_arg([algorithm, x, y, z]: [u64; 4]) -> Arg {
+    Arg::Text(format!("{x} {y} {z} {algorithm}"))
 }
 
 /// `{limit (from 1), wait_us, remaining, reset_after_us}`.
@@ -166,9 +167,7 @@ impl Report {
 #[cfg(feature = "bench")]
 impl RedisLimiter {
     pub(super) fn bare_check(&self, key: &Key, policy: &Policy) -> redis::Cmd {
-        let mut args = Vec::new();
-        push_args(&mut args, policy, 1);
-        self.check.bare(&Call { keys: vec![self.name(key, policy)], args })
+        self.check.bare(&Call { keys: vec![self.name(key, policy)], args: limit_args(policy, 1).into() })
     }
 
     pub(super) fn bare_name(&self, key: &Key, policy: &Policy) -> String {

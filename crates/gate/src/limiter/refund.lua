@@ -4,7 +4,7 @@
 -- Reply    {1, 0, remaining, reset_after_us}
 local function operation(k, a)
   local limit = limit_at(k, a)
-  limit.rules.refund(limit.state, limit.policy, limit.cost, limit.cost, NOW - tonumber(ARGV[a + 5]))
+  limit.rules.refund(limit.state, limit.policy, limit.cost, limit.cost, NOW - tonumber(ARGV[a + 2]))
   dirty[limit.key] = limit
   return report({limit}, NOW, 1)
 end

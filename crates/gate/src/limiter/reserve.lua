@@ -2,4 +2,4 @@
 -- KEYS     one per limit
 -- ARGV     longest_wait_us; then per limit: see decide.lua
 -- Reply    {limit reported, wait_us (taken if at most the longest), remaining, reset_after_us}
-local function operation(k, a) return decide(k, a + 1, tonumber(ARGV[a - 2]), tonumber(ARGV[a])) end
+local function operation(k, a, keys) return decide(k, a + 1, keys, tonumber(ARGV[a])) end

@@ -36,6 +36,13 @@ pub(crate) struct Call {
     pub(crate) args: Vec<Arg>,
 }
 
+impl Call {
+    /// How many keys and how many arguments it has.
+    fn shape(&self) -> [Arg; 2] {
+        [self.keys.len(), self.args.len()].map(|count| Arg::Int(count as u64))
+    }
+}
+
 /// The calls of one script. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Batch {
@@ -89,7 +96,7 @@ impl Batch {
 #[cfg(feature = "bench")]
 impl Batch {
     pub(crate) fn bare(&self, call: &Call) -> redis::Cmd {
-        let mut args = vec![Arg::Int(call.keys.len() as u64), Arg::Int(call.args.len() as u64)];
+        let mut args = call.shape().to_vec();
         args.extend(call.args.iter().cloned());
         args.push(Arg::Text(String::new()));
         self.inner.script.by_hash(&call.keys, &args)
@@ -120,11 +127,14 @@ impl Inner {
     /// One script for all these calls; one reply each.
     async fn send(&self, calls: Vec<Call>) -> Result<Vec<Value>, Error> {
         let count = calls.len();
+        let differ = calls.iter().any(|call| call.shape() != calls[0].shape());
         let mut keys = Vec::with_capacity(calls.iter().map(|call| call.keys.len()).sum());
-        let mut args = Vec::with_capacity(calls.iter().map(|call| call.args.len() + 2).sum::<usize>() + 1);
+        let mut args = Vec::with_capacity(calls.iter().map(|call| call.args.len() + 2).sum::<usize>() + 3);
+        args.extend(if differ { [Arg::from(""), Arg::from("")] } else { calls[0].shape() });
         for call in calls {
-            args.push(Arg::Int(call.keys.len() as u64));
-            args.push(Arg::Int(call.args.len() as u64));
+            if differ {
+                args.extend(call.shape());
+            }
             keys.extend(call.keys);
             args.extend(call.args);
         }

@@ -45,7 +45,7 @@ impl Process {
         let flags = ["serve", "--roles", roles, "--addr", &addr.to_string(), "--ops-addr", &ops.to_string()];
         let mut command = this_binary()?;
         command.args(flags).args(["--grpc-addr", &grpc.to_string()]).arg("--data-dir").arg(folder);
-        command.env("TIDEGATE__TELEMETRY__LOG", "warn");
+        command.env("TIDEGATE__TELEMETRY__LOG", "error");
         command.envs(stores.variables.iter().map(|(name, value)| (name, value)));
         let mut process = Process { child: command.spawn().context("a server could not be started")?, addr };
         process.ready("/health/ready").await?;

@@ -7,7 +7,7 @@ use platform::{
 };
 use url::Url;
 
-use crate::config::Layers;
+use crate::{command::runtime, config::Layers};
 
 /// None: SQLite and memory.
 #[derive(Clone, Default)]
@@ -38,6 +38,14 @@ impl Stores {
             ]);
         }
         Ok(Stores { variables, database: Some((server, name)) })
+    }
+
+    /// For one of so many workers: they share the machine's cores, as each would its own container's.
+    pub(super) fn with_threads_of(&self, workers: u32) -> Self {
+        let threads = (runtime::cores() / workers as usize).max(1);
+        let mut stores = self.clone();
+        stores.variables.push(("TOKIO_WORKER_THREADS", threads.to_string()));
+        stores
     }
 
     /// Once no process uses it any more.

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use super::super::policy::Policy;
-use super::super::redis::{limiter_script, numbers, push_args, report};
+use super::super::redis::{limit_args, limiter_script, numbers, policy_arg, report};
 use super::super::rules::decide::Report;
 use super::{KEPT_US, KIND, Outcome, Settlement};
 use crate::limiter::Limiter;
@@ -80,9 +80,8 @@ impl RedisHolds {
         let line = place.to_line();
         let ends = self.ends();
         self.redis.run(&NOTE, std::slice::from_ref(&ends), vec![Arg::Int(lasts_us), Arg::Text(line.clone())]).await?;
-        let mut args = Vec::with_capacity(6);
-        push_args(&mut args, policy, cost);
-        args.push(Arg::Int(lasts_us + KEPT_US));
+        let [cost, rules] = limit_args(policy, cost);
+        let args = vec![cost, rules, Arg::Int(lasts_us + KEPT_US)];
         let taken = report(self.hold.call(Call { keys: vec![place.limit, place.hold], args }).await?)?;
         if taken.wait_us > 0 {
             self.drop_later(line);
@@ -155,8 +154,7 @@ impl RedisHolds {
 }
 
 async fn change(batch: &Batch, place: &Place, cost: u64, what: u64) -> Result<Settlement, Error> {
-    let mut args = vec![Arg::Int(cost)];
-    args.extend(place.policy.map(Arg::Int));
+    let mut args = vec![Arg::Int(cost), policy_arg(place.policy)];
     args.extend([what, place.capacity, KEPT_US].map(Arg::Int));
     let keys = vec![place.limit.clone(), place.hold.clone(), place.mark().to_owned()];
     let [outcome, cost, remaining, reset_after_us] =

@@ -7,7 +7,7 @@ local function operation(k, a)
   if not value then return {0, 0, 0, 0} end
   local phase, held, taken = string.match(value, '^(%a+) (%d+) (%d+)$')
   held, taken = tonumber(held), tonumber(taken)
-  local limit, is_end = limit_at(k, a), ARGV[a + 5] == '2'
+  local limit, is_end = limit_at(k, a), ARGV[a + 2] == '2'
   local function answer(outcome, cost)
     local rules, state, policy = limit.rules, limit.state, limit.policy
     return {outcome, cost, rules.remaining(state, policy), rules.reset_after(state, policy)}
@@ -24,11 +24,11 @@ local function operation(k, a)
     dirty[limit.key] = limit
   end
   if cost > charged then
-    local more = math.min(cost - charged, tonumber(ARGV[a + 6]))
+    local more = math.min(cost - charged, tonumber(ARGV[a + 3]))
     limit.rules.charge(limit.state, limit.policy, more, limit.rules.earliest(limit.state, limit.policy, more))
     dirty[limit.key] = limit
   end
   local after = is_end and 'expired' or 'settled'
-  redis.call('SET', KEYS[k + 1], after .. ' ' .. int(cost) .. ' ' .. int(taken), 'PX', ttl_ms(tonumber(ARGV[a + 7])))
+  redis.call('SET', KEYS[k + 1], after .. ' ' .. int(cost) .. ' ' .. int(taken), 'PX', ttl_ms(tonumber(ARGV[a + 4])))
   return answer(phase == 'open' and 1 or 3, cost)
 end

@@ -1,8 +1,8 @@
 -- Several limits at once, all or nothing.  Rules: decide.rs.
--- One limit's arguments: cost, algorithm, and three numbers of its policy (policy.rs `script_args`).
-local ARGS_PER_LIMIT = 5
+-- One limit's arguments: cost, and its policy: three numbers and the algorithm, 'n n n n' (redis.rs `policy_arg`).
+local ARGS_PER_LIMIT = 2
 local MAKERS = {gcra, token_bucket, leaky_bucket, fixed_window, sliding_counter, sliding_log, calendar}
-local made, states, dirty = {}, {}, {}
+local made, texts, states, dirty = {}, {}, {}, {}
 
 local function rules_of(algorithm)
   local rules = made[algorithm]
@@ -13,18 +13,26 @@ local function rules_of(algorithm)
   return rules
 end
 
+-- The numbers of a text. The calls of a batch have few texts among them, so each is read once.
+local function numbers_of(text)
+  local numbers = texts[text]
+  if not numbers then
+    numbers = {}
+    for number in string.gmatch(text, '%d+') do numbers[#numbers + 1] = tonumber(number) end
+    texts[text] = numbers
+  end
+  return numbers
+end
+
 -- Each key is read once per script, so that concurrent calls of one key cost one read and one write together.
 local function limit_at(k, a)
-  local key, rules = KEYS[k], rules_of(tonumber(ARGV[a + 1]))
-  local state = states[key]
+  local key, policy = KEYS[k], numbers_of(ARGV[a + 1])
+  local rules, state = rules_of(policy[4]), states[key]
   if not state then
     state = rules.load(key)
     states[key] = state
   end
-  return {
-    key = key, rules = rules, state = state, cost = tonumber(ARGV[a]),
-    policy = {tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])},
-  }
+  return {key = key, rules = rules, state = state, cost = tonumber(ARGV[a]), policy = policy}
 end
 
 -- The limits of one call, the earliest slot that suits them all, and which of them it waits for.

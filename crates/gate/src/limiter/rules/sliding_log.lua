@@ -20,14 +20,18 @@ local function sliding_log()
   local function write(s)
     local entry = s.unwritten
     if not entry then return end
-    redis.call('ZADD', s.key, int(entry.at), string.format('%016.0f %.0f %.0f', entry.sum, entry.cost, entry.ahead))
+    redis.call('ZADD', s.key, int(entry.at), string.format('%016d %d %d', entry.sum, entry.cost, entry.ahead))
     s.unwritten = nil
   end
 
   -- The sum before the first entry after `start`. Charges come after it and keep it true.
   local function sum_before(s, start)
     local first = s.first[start]
-    if not first then
+    if not first and s.newest.sum == s.newest.cost then
+      -- Nothing came before it since the log was empty.
+      first = s.newest
+      s.first[start] = first
+    elseif not first then
       write(s)
       local entry = redis.call('ZRANGEBYSCORE', s.key, '(' .. int(start), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       if not entry[1] then return s.newest.sum end

@@ -61,6 +61,21 @@ async fn an_error_in_one_call_leaves_the_others_alone() {
 }
 
 #[tokio::test]
+async fn calls_of_one_batch_may_have_more_or_fewer_arguments_than_others() {
+    let server = testkit::need!(testkit::redis());
+    let backend = backend(&server);
+    let batch = batch(&backend);
+    let mut calls: Vec<Call> = (0..100).map(|_| add(server.prefix(), 1)).collect();
+    for call in calls.iter_mut().step_by(3) {
+        call.args.push(Arg::from("one more"));
+        call.keys.push(format!("{}:{{count}}:beside", server.prefix()));
+    }
+    let replies = join_all(calls.into_iter().map(|call| batch.call(call))).await;
+    let mut counts: Vec<Value> = replies.into_iter().map(Result::unwrap).collect();
+    assert_eq!(counts.pop(), Some(Value::Int(100)));
+}
+
+#[tokio::test]
 async fn a_caller_that_left_before_its_call_was_sent_is_not_charged() {
     let server = testkit::need!(testkit::redis());
     let backend = backend(&server);
