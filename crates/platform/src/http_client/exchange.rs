@@ -35,7 +35,6 @@ const KEPT: usize = 16 << 10;
 /// .. and this much is read before the connection is given up instead of used again.
 const READ: usize = 64 << 10;
 const LONGEST_HEAD: usize = 32 << 10;
-const MOST_HEADERS: usize = 100;
 const HTTP2_PING: Duration = Duration::from_secs(10);
 
 type Io = TokioIo<Stream>;
@@ -85,7 +84,8 @@ impl Connection {
         let Opened { stream, meter, is_http2 } = opened;
         if !is_http2 {
             let mut builder = http1::Builder::new();
-            builder.max_buf_size(LONGEST_HEAD).max_headers(MOST_HEADERS);
+            // A hundred headers at most is its default; said again, it would clear room for them at every answer.
+            builder.max_buf_size(LONGEST_HEAD);
             let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(CallError::Protocol)?;
             return Ok(Connection::Http1(Box::new(Http1 { sender, driver: Some(driver), meter })));
         }

@@ -18,7 +18,8 @@ Real Redis, PostgreSQL and Kafka, for tests and for local work.
 Usage:
   servers run -- <command>..   start all three for the command, count the tests that used them, leave nothing running;
                                fails where no test ran
-  servers with -- <command>..  the same for a command that is no test run, such as a bench
+  servers with -- <command>..  the same for a command that is no test run, such as a bench: with more memory for PostgreSQL
+                               and Kafka
   servers up   [options]       start them for local work and print the environment to use; does nothing where they run
   servers down [options]       stop what `up` started
   servers fetch                only fetch Kafka into the cache folder, so that the rest works offline

@@ -22,7 +22,7 @@ const WRAPPER: &str = include_str!("run.sh");
 
 /// Runs tests: a summary in the end, and a failure where none ran.
 pub(crate) fn tests(program: &str, args: &[&str]) -> Result<ExitCode, String> {
-    let (status, summary, tally) = run(program, args)?;
+    let (status, summary, tally) = run(Servers::start(&kafka::Settings::default(), &[])?, program, args)?;
     print!("{}", report(&summary, &tally));
     let code = code(status);
     if code == 0 && tally.passed + tally.failed == 0 {
@@ -32,9 +32,11 @@ pub(crate) fn tests(program: &str, args: &[&str]) -> Result<ExitCode, String> {
     Ok(ExitCode::from(code.max(u8::from(tally.failed > 0))))
 }
 
-/// Runs anything else.
+/// Runs anything else, such as a bench: on servers with the memory that one gives them for a load.
 pub(crate) fn command(program: &str, args: &[&str]) -> Result<ExitCode, String> {
-    let (status, ..) = run(program, args)?;
+    let kafka = kafka::Settings { heap_mb: 1024, ..kafka::Settings::default() };
+    let servers = Servers::start(&kafka, &["shared_buffers=1GB", "max_wal_size=4GB"])?;
+    let (status, ..) = run(servers, program, args)?;
     Ok(ExitCode::from(code(status)))
 }
 
@@ -44,8 +46,7 @@ fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-fn run(program: &str, args: &[&str]) -> Result<(ExitStatus, Summary, Tally), String> {
-    let servers = Servers::start()?;
+fn run(servers: Servers, program: &str, args: &[&str]) -> Result<(ExitStatus, Summary, Tally), String> {
     let folder = env::temp_dir().join(format!("testkit-run-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{} cannot be made: {error}", folder.display()))?;
     let lines = folder.join("ledger");
@@ -111,13 +112,13 @@ struct Servers {
 }
 
 impl Servers {
-    fn start() -> Result<Servers, String> {
+    fn start(kafka: &kafka::Settings, postgres: &[&str]) -> Result<Servers, String> {
         let start = Instant::now();
         let panicked = |_| "a start panicked".to_owned();
         let servers = thread::scope(|scope| {
             let redis = scope.spawn(redis::Server::start);
-            let postgres = scope.spawn(postgres::Server::start);
-            let kafka = kafka::Broker::start();
+            let postgres = scope.spawn(|| postgres::Server::start_with(postgres));
+            let kafka = kafka::Broker::start_with(kafka);
             let redis = redis.join().map_err(panicked)?;
             let postgres = postgres.join().map_err(panicked)?;
             Ok::<_, String>(Servers { redis, postgres, kafka })
