@@ -53,7 +53,7 @@ pub enum CallError {
     #[error("the receiver took longer than {after:?}: time ran out {phase}")]
     Timeout { phase: Phase, after: Duration },
     #[error("the receiver's answer is not HTTP as we take it: {0}")]
-    Protocol(#[source] hyper::Error),
+    Protocol(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the receiver closed the connection without an answer")]
     ConnectionClosed,
 }

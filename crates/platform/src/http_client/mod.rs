@@ -14,6 +14,7 @@ mod connect;
 mod error;
 mod exchange;
 mod header;
+mod http1;
 pub mod metrics;
 mod pool;
 mod refused;

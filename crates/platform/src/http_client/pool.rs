@@ -17,7 +17,8 @@ use tokio::{
 };
 
 use super::{
-    exchange::{Connection, Http1, Http2},
+    exchange::{Connection, Http2},
+    http1::Http1,
     metrics::{EVICTED, IDLE},
 };
 

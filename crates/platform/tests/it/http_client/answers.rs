@@ -9,6 +9,10 @@ use platform::{
     shutdown::Tasks,
 };
 use testkit::receiver::{Answer, Receiver};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::{DEADLINE, open_client, post, post_within};
 
@@ -136,4 +140,34 @@ async fn a_large_body_goes_out_whole_from_a_task_of_its_own() {
     });
     assert!(tasks.stop(DEADLINE).await);
     assert!(receiver.requests()[0].body == body);
+}
+
+/// One who has seen enough, and one who talks while it listens.
+#[tokio::test]
+async fn an_answer_may_come_before_the_request_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let target = Target::parse(&url, true).unwrap();
+    let body = Bytes::from(vec![b'x'; 8 << 20]);
+    let (client, length) = (open_client(), body.len());
+    let receivers = async {
+        let (mut refusing, _) = listener.accept().await.unwrap();
+        refusing.write_all(b"HTTP/1.1 413 Too Long\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        let (mut talking, _) = listener.accept().await.unwrap();
+        talking.write_all(b"HTTP/1.1 103 Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n").await.unwrap();
+        let (mut heard, mut piece) = (0, vec![0; 64 << 10]);
+        while heard < length {
+            heard += talking.read(&mut piece).await.unwrap();
+        }
+        talking.write_all(b"ok").await.unwrap();
+        (refusing, talking)
+    };
+    let calls = async {
+        let call = || Call { target: &target, headers: &[], body: body.clone(), deadline: DEADLINE, tls: None };
+        let refused = client.post(call()).await.unwrap();
+        assert_eq!((refused.status.as_u16(), client.idle()), (413, 0), "what was left unsent is no next request");
+        let heard = client.post(call()).await.unwrap();
+        assert_eq!((heard.status.as_u16(), &heard.body[..]), (200, &b"ok"[..]));
+    };
+    tokio::join!(receivers, calls);
 }
