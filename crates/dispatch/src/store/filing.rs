@@ -3,26 +3,46 @@
 //! Their trees are written at random places: row by row, every commit would put a page of each into the log. So a commit notes
 //! the ids of what it made, and once there are some thousands all of them are filed in one go. Whoever walks one of the two
 //! lists has the rest filed first, and misses nothing.
+//!
+//! The notes in the file are the truth. The process that made them also remembers what they stand for, and files that, sorted, as
+//! long as its note is still there; what it has forgotten, or never knew, is looked up row by row. Before rows are deleted, all
+//! notes are filed: nothing is remembered that is gone.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
+use hashbrown::HashSet;
+use parking_lot::Mutex;
 use platform::{
     db::{Database, Error},
     problem::Chain,
 };
 use rusqlite::Connection;
 
-use super::{NewEvent, Store, flights::is_in_flight};
+use super::{NewEvent, Record, Store, flights::is_in_flight};
 
 /// So many rows are filed in one go: enough to share their pages, few enough to be done in less than a tenth of a second.
 const AT_ONCE: usize = 32_768;
 
-/// How many rows this process has noted since it last filed. Cheap to clone.
+/// What this process has noted since it last filed. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Filing(Arc<AtomicUsize>);
+pub(super) struct Filing(Arc<Mutex<Vec<Note>>>);
+
+/// A row of `unfiled`, and what is to be filed for it.
+#[derive(Default)]
+struct Note {
+    id: i64,
+    events: Vec<Line>,
+    deliveries: Vec<Line>,
+}
+
+/// Tenant, type or subscription, and id.
+type Line = (Arc<str>, Arc<str>, String);
+
+impl Note {
+    fn rows(&self) -> usize {
+        self.events.len() + self.deliveries.len()
+    }
+}
 
 impl Filing {
     /// Notes events that are new, with their deliveries that have rows, in the commit that makes them.
@@ -31,39 +51,77 @@ impl Filing {
         connection: &Connection,
         fresh: impl Iterator<Item = &'a NewEvent>,
     ) -> rusqlite::Result<()> {
-        let (mut events, mut deliveries) = (Vec::new(), Vec::new());
+        let mut note = Note::default();
         for event in fresh {
-            events.push(event.uid.as_str());
+            note.events.push((Arc::clone(&event.tenant), event.event_type.as_str().into(), event.uid.clone()));
             let rows = event.deliveries.iter().filter(|delivery| !is_in_flight(event, delivery));
-            deliveries.extend(rows.map(|delivery| delivery.id.as_str()));
+            note.deliveries.extend(
+                rows.map(|delivery| {
+                    (Arc::clone(&event.tenant), Arc::clone(&delivery.subscription), delivery.id.clone())
+                }),
+            );
         }
-        self.note_all(connection, &events, &deliveries)
+        self.keep(connection, note)
     }
 
-    /// Notes deliveries that have rows now.
-    pub(super) fn note_deliveries(&self, connection: &Connection, deliveries: &[&str]) -> rusqlite::Result<()> {
-        self.note_all(connection, &[], deliveries)
+    /// Notes deliveries that have rows now, by the first that was said of them.
+    pub(super) fn note_first(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
+        let line = |record: &Record| {
+            let in_flight = record.in_flight.as_ref()?;
+            Some((Arc::clone(&record.tenant), Arc::clone(&in_flight.subscription), record.delivery.clone()))
+        };
+        self.keep(connection, Note { deliveries: records.iter().filter_map(line).collect(), ..Note::default() })
     }
 
-    fn note_all(&self, connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<()> {
-        let rows = events.len() + deliveries.len();
-        if rows == 0 {
+    fn keep(&self, connection: &Connection, mut kept: Note) -> rusqlite::Result<()> {
+        if kept.rows() == 0 {
             return Ok(());
         }
-        note(connection, events, deliveries)?;
-        if self.0.fetch_add(rows, Relaxed) + rows >= AT_ONCE {
-            self.0.store(0, Relaxed);
-            file(connection)?;
+        let [events, deliveries] =
+            [&kept.events, &kept.deliveries].map(|lines| lines.iter().map(|(.., id)| id.as_str()).collect::<Vec<_>>());
+        kept.id = note(connection, &events, &deliveries)?;
+        let mut notes = self.0.lock();
+        notes.push(kept);
+        if notes.iter().map(Note::rows).sum::<usize>() >= AT_ONCE {
+            file_notes(connection, std::mem::take(&mut notes))?;
         }
         Ok(())
     }
 }
 
-pub(super) fn note(connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<()> {
-    let [events, deliveries] = [events, deliveries].map(|ids| serde_json::to_string(ids).expect("ids are plain text"));
-    connection.prepare_cached(include_str!("sqlite/note_unfiled.sql"))?.execute([events, deliveries]).map(drop)
+/// Files what these notes stand for, and whatever else was noted.
+fn file_notes(connection: &Connection, mut notes: Vec<Note>) -> rusqlite::Result<()> {
+    let mut stored = connection.prepare_cached(include_str!("sqlite/list_unfiled.sql"))?;
+    let stored: HashSet<i64> = stored.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    // The commit of a note may have failed, and somebody else may have filed it.
+    notes.retain(|note| stored.contains(&note.id));
+    let mut done = connection.prepare_cached(include_str!("sqlite/delete_unfiled.sql"))?;
+    let (mut events, mut deliveries) = (Vec::new(), Vec::new());
+    for note in &mut notes {
+        events.append(&mut note.events);
+        deliveries.append(&mut note.deliveries);
+        done.execute([note.id])?;
+    }
+    for (statement, mut lines) in
+        [(include_str!("sqlite/file_event.sql"), events), (include_str!("sqlite/file_delivery.sql"), deliveries)]
+    {
+        // In the order of the tree, so that each of its pages is changed once.
+        lines.sort_unstable();
+        let mut file = connection.prepare_cached(statement)?;
+        lines.iter().try_for_each(|(tenant, list, id)| file.execute([&**tenant, &**list, id]).map(drop))?;
+    }
+    if notes.len() < stored.len() { file(connection) } else { Ok(()) }
 }
 
+/// Returns the note's id, which no other will have.
+pub(super) fn note(connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<i64> {
+    let [events, deliveries] = [events, deliveries].map(|ids| serde_json::to_string(ids).expect("ids are plain text"));
+    let id = fastrand::i64(1..);
+    connection.prepare_cached(include_str!("sqlite/note_unfiled.sql"))?.execute((id, events, deliveries))?;
+    Ok(id)
+}
+
+/// Files everything that was noted, by whomever.
 pub(super) fn file(connection: &Connection) -> rusqlite::Result<()> {
     for statement in [
         include_str!("sqlite/file_deliveries.sql"),

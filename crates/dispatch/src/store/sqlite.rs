@@ -61,7 +61,7 @@ fn fly(deliveries: &[(&NewEvent, &NewDelivery)]) -> String {
 /// An event of our own, for anyone to deliver.
 pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<()> {
     insert(connection, std::slice::from_ref(event), &Lease::nobody(), now)?;
-    note(connection, &[&event.uid], &[])
+    note(connection, &[&event.uid], &[]).map(drop)
 }
 
 /// One moment for a whole batch, by SQLite's clock.
@@ -269,9 +269,7 @@ pub(super) async fn record(database: &Sqlite, records: Arc<[Record]>, filing: Fi
                     record.raises.iter().try_for_each(|event| raise(connection, event, now))?;
                 }
             }
-            let first = records.iter().filter(|record| record.in_flight.is_some());
-            let first: Vec<&str> = first.map(|record| record.delivery.as_str()).collect();
-            filing.note_deliveries(connection, &first)?;
+            filing.note_first(connection, &records)?;
             let ended: Vec<&str> =
                 records.iter().filter(|record| record.ends_a_head()).map(|record| record.delivery.as_str()).collect();
             if !ended.is_empty() {

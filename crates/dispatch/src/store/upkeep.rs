@@ -17,7 +17,7 @@ use platform::{
 };
 use time::{Date, OffsetDateTime, Time};
 
-use super::{SKEW, Store, first_id, flights::ALL, milliseconds};
+use super::{SKEW, Store, filing, first_id, flights::ALL, milliseconds};
 
 /// The big tables, the prefix of their ids, and nothing else is partitioned.
 const PARTITIONED: [(&str, &str); 3] = [("events", "evt"), ("deliveries", "dlv"), ("attempts", "att")];
@@ -77,6 +77,7 @@ async fn delete_old_rows(sqlite: &Sqlite, retention: Duration) -> Result<u64, Er
         let (retention_ms, before) = (milliseconds(retention), before.clone());
         let (old, deleted) = sqlite
             .write(move |connection| {
+                filing::file(connection)?;
                 let mut find = connection.prepare_cached(include_str!("sqlite/old_events.sql"))?;
                 let old = find.query_map((retention_ms, &before), |row| row.get::<_, String>(0))?;
                 let old = old.collect::<Result<Vec<_>, _>>()?;

@@ -78,3 +78,26 @@ async fn what_retention_takes_is_filed_no_more() {
     store.file().await;
     assert_eq!(counts(&store).await, [0, 0, 0], "what was deleted before it was filed");
 }
+
+/// What a process remembers is only as good as its note: one whose commit failed stands for nothing, one that it has not made is not
+/// missed.
+#[tokio::test]
+async fn notes_in_the_file_count_and_not_what_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open("", folder.path()).await;
+    let Database::Sqlite(sqlite) = &store.database else { panic!("it is SQLite") };
+    let filing = store.filing.clone();
+    let failed = sqlite.write(move |connection| {
+        filing.note(connection, [&event("never", 0)].into_iter())?;
+        connection.execute_batch("no such statement")
+    });
+    failed.await.unwrap_err();
+    take_in(&store, vec![event("a", 1)]).await;
+    // Another process, which remembers nothing of the first's.
+    take_in(&Store::new(store.database.clone()), vec![event("b", 2)]).await;
+    assert_eq!(counts(&store).await, [0, 0, 2]);
+    let notes = std::mem::take(&mut *store.filing.0.lock());
+    assert_eq!(notes.len(), 2, "the failed one and its own");
+    sqlite.write(|connection| file_notes(connection, notes)).await.unwrap();
+    assert_eq!(counts(&store).await[1..], [2, 0]);
+}

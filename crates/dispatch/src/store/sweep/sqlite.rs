@@ -46,6 +46,8 @@ fn change(connection: &Connection, changes: &Changes) -> rusqlite::Result<Change
     if !changes.create.is_empty() {
         let created: Vec<&str> = changes.create.iter().map(|one| one.id.as_str()).collect();
         filing::note(connection, &[], &created)?;
+    }
+    if [changes.create.len(), changes.delete.len(), changes.bare_events.len()] != [0; 3] {
         filing::file(connection)?;
     }
     let mut call_off = connection.prepare_cached(include_str!("sqlite/call_off.sql"))?;

@@ -1,0 +1,1 @@
+DELETE FROM unfiled WHERE rowid = ?1
