@@ -5,7 +5,7 @@
 //! lists has the rest filed first, and misses nothing.
 //!
 //! The notes in the file are the truth. The process that made them also remembers what they stand for, and files that, sorted, as
-//! long as its note is still there; what it has forgotten, or never knew, is looked up row by row. Before rows are deleted, all
+//! long as they are the notes in the file; where others are among them, all are looked up row by row. Before rows are deleted, all
 //! notes are filed: nothing is remembered that is gone.
 
 use std::sync::Arc;
@@ -27,10 +27,9 @@ const AT_ONCE: usize = 32_768;
 #[derive(Clone, Default)]
 pub(super) struct Filing(Arc<Mutex<Vec<Note>>>);
 
-/// A row of `unfiled`, and what is to be filed for it.
+/// What is to be filed for a row of `unfiled`.
 #[derive(Default)]
 struct Note {
-    id: i64,
     events: Vec<Line>,
     deliveries: Vec<Line>,
 }
@@ -41,6 +40,11 @@ type Line = (Arc<str>, Arc<str>, String);
 impl Note {
     fn rows(&self) -> usize {
         self.events.len() + self.deliveries.len()
+    }
+
+    /// Its first id: no other note has it.
+    fn name(&self) -> &str {
+        self.events.first().or(self.deliveries.first()).map_or("", |(.., id)| id)
     }
 }
 
@@ -73,13 +77,13 @@ impl Filing {
         self.keep(connection, Note { deliveries: records.iter().filter_map(line).collect(), ..Note::default() })
     }
 
-    fn keep(&self, connection: &Connection, mut kept: Note) -> rusqlite::Result<()> {
+    fn keep(&self, connection: &Connection, kept: Note) -> rusqlite::Result<()> {
         if kept.rows() == 0 {
             return Ok(());
         }
         let [events, deliveries] =
             [&kept.events, &kept.deliveries].map(|lines| lines.iter().map(|(.., id)| id.as_str()).collect::<Vec<_>>());
-        kept.id = note(connection, &events, &deliveries)?;
+        note(connection, &events, &deliveries)?;
         let mut notes = self.0.lock();
         notes.push(kept);
         if notes.iter().map(Note::rows).sum::<usize>() >= AT_ONCE {
@@ -92,33 +96,29 @@ impl Filing {
 /// Files what these notes stand for, and whatever else was noted.
 fn file_notes(connection: &Connection, mut notes: Vec<Note>) -> rusqlite::Result<()> {
     let mut stored = connection.prepare_cached(include_str!("sqlite/list_unfiled.sql"))?;
-    let stored: HashSet<i64> = stored.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let stored: Vec<String> = stored.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let names: HashSet<&str> = stored.iter().map(String::as_str).collect();
     // The commit of a note may have failed, and somebody else may have filed it.
-    notes.retain(|note| stored.contains(&note.id));
-    let mut done = connection.prepare_cached(include_str!("sqlite/delete_unfiled.sql"))?;
-    let (mut events, mut deliveries) = (Vec::new(), Vec::new());
-    for note in &mut notes {
-        events.append(&mut note.events);
-        deliveries.append(&mut note.deliveries);
-        done.execute([note.id])?;
+    notes.retain(|note| names.contains(note.name()));
+    if notes.iter().map(Note::name).collect::<HashSet<_>>().len() < stored.len() {
+        return file(connection);
     }
-    for (statement, mut lines) in
+    let (events, deliveries): (Vec<_>, Vec<_>) = notes.into_iter().map(|note| (note.events, note.deliveries)).unzip();
+    for (statement, lines) in
         [(include_str!("sqlite/file_event.sql"), events), (include_str!("sqlite/file_delivery.sql"), deliveries)]
     {
+        let mut lines: Vec<Line> = lines.into_iter().flatten().collect();
         // In the order of the tree, so that each of its pages is changed once.
         lines.sort_unstable();
         let mut file = connection.prepare_cached(statement)?;
         lines.iter().try_for_each(|(tenant, list, id)| file.execute([&**tenant, &**list, id]).map(drop))?;
     }
-    if notes.len() < stored.len() { file(connection) } else { Ok(()) }
+    connection.prepare_cached(include_str!("sqlite/empty_unfiled.sql"))?.execute([]).map(drop)
 }
 
-/// Returns the note's id, which no other will have.
-pub(super) fn note(connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<i64> {
+pub(super) fn note(connection: &Connection, events: &[&str], deliveries: &[&str]) -> rusqlite::Result<()> {
     let [events, deliveries] = [events, deliveries].map(|ids| serde_json::to_string(ids).expect("ids are plain text"));
-    let id = fastrand::i64(1..);
-    connection.prepare_cached(include_str!("sqlite/note_unfiled.sql"))?.execute((id, events, deliveries))?;
-    Ok(id)
+    connection.prepare_cached(include_str!("sqlite/note_unfiled.sql"))?.execute([events, deliveries]).map(drop)
 }
 
 /// Files everything that was noted, by whomever.

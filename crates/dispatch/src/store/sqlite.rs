@@ -61,7 +61,7 @@ fn fly(deliveries: &[(&NewEvent, &NewDelivery)]) -> String {
 /// An event of our own, for anyone to deliver.
 pub(super) fn raise(connection: &Connection, event: &NewEvent, now: i64) -> rusqlite::Result<()> {
     insert(connection, std::slice::from_ref(event), &Lease::nobody(), now)?;
-    note(connection, &[&event.uid], &[]).map(drop)
+    note(connection, &[&event.uid], &[])
 }
 
 /// One moment for a whole batch, by SQLite's clock.

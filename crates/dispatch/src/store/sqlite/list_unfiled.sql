@@ -1,1 +1,2 @@
-SELECT rowid FROM unfiled
+-- Each note by its first id.
+SELECT coalesce(events ->> 0, deliveries ->> 0) FROM unfiled

@@ -1,1 +1,1 @@
-INSERT INTO unfiled (rowid, events, deliveries) VALUES (?1, ?2, ?3)
+INSERT INTO unfiled (events, deliveries) VALUES (?1, ?2)

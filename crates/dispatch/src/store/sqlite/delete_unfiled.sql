@@ -1,1 +1,0 @@
-DELETE FROM unfiled WHERE rowid = ?1
