@@ -84,13 +84,7 @@ impl Http1 {
         let read_before = self.meter.allow(wire::HEAD);
         let mut sending = Sending::new(&mut self.stream, call);
         let mut input = BytesMut::with_capacity(ROOM);
-        let answered = match sending.head(&mut input).await {
-            Ok(head) => match Framing::of(head.status, head.is_http10, &head.headers) {
-                Some(framing) => Ok((head, framing)),
-                None => Err(Trouble::Wrong("the length of its body can be read in two ways".into())),
-            },
-            Err(trouble) => Err(trouble),
-        };
+        let answered = sending.head(&mut input).await;
         let (Head { status, is_http10, headers }, framing) = answered.map_err(|trouble| {
             let (is_unsent, is_silent) = (sending.written == 0, self.meter.read() == read_before);
             trouble.into_failure(is_unsent, is_silent, &self.meter)
@@ -121,12 +115,14 @@ impl<'a> Sending<'a> {
         Sending { stream, head, body: &call.body, written: 0, is_sent: false, broke: None }
     }
 
-    /// Reads the head of the answer, behind those that only inform.
-    async fn head(&mut self, input: &mut BytesMut) -> Result<Head, Trouble> {
+    /// Reads the head of the answer, behind those that only inform, and what it says of the body.
+    async fn head(&mut self, input: &mut BytesMut) -> Result<(Head, Framing), Trouble> {
         loop {
             while let Some(head) = parse(input)? {
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
-                    return Ok(head);
+                    let framing = Framing::of(head.status, head.is_http10, &head.headers);
+                    let framing = framing.ok_or_else(|| Trouble::Wrong("its body can be read in two ways".into()))?;
+                    return Ok((head, framing));
                 }
             }
             if input.len() >= LONGEST_HEAD {
