@@ -47,7 +47,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// After a batch of so many there are more to come ..
 const BUSY: usize = 50;
 /// .. and the next one waits for them so long: a statement costs the database as much as dozens of rows.
-const LINGER: Duration = Duration::from_millis(50);
+const LINGER: Duration = Duration::from_millis(100);
 /// Batches that are read and not yet written.
 const MOST_BATCHES: usize = 4;
 /// Batches that are written at a time.

@@ -44,8 +44,9 @@ const RESCUE_EVERY: Duration = Duration::from_secs(15);
 /// A lease that ends later than this was not given by a worker, whatever the configuration of its replica.
 const LONGEST_LEASE: Duration = crate::config::LONGEST_LEASE;
 
-/// How long an outcome waits for others under load, where nobody waits for it.
-const LINGER: Duration = Duration::from_millis(50);
+/// How long an outcome waits for others under load, where nobody waits for it. Each of several workers has fewer to write, and
+/// a statement costs the database they share as much as dozens of rows.
+const LINGER: Duration = Duration::from_millis(100);
 /// Questions to the gate that are under way at a time.
 const ASKING: usize = 256;
 

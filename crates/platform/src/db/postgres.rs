@@ -3,8 +3,8 @@
 use std::{fs, io, sync::Arc, time::Duration};
 
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, RecyclingMethod, Runtime,
-    Timeouts,
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, QueueMode, RecyclingMethod,
+    Runtime, Timeouts,
 };
 use futures_util::{
     StreamExt,
@@ -308,5 +308,10 @@ fn pool(config: &Config) -> PoolBuilder {
         Manager::from_config(config.driver.clone(), tls, manager_config)
     };
     let timeouts = Timeouts { wait: Some(WAIT_TIMEOUT), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) };
-    Pool::builder(manager).timeouts(timeouts).runtime(Runtime::Tokio1).post_create(set(BY_INDEX))
+    Pool::builder(manager)
+        .timeouts(timeouts)
+        .runtime(Runtime::Tokio1)
+        // Each server process of PostgreSQL's has plans, caches and a view of the shared memory of its own: few that are warm.
+        .queue_mode(QueueMode::Lifo)
+        .post_create(set(BY_INDEX))
 }

@@ -110,8 +110,8 @@ impl Bench<'_> {
         let handler = super::fleet::server(handler, &self.tasks)?;
         let (mut bare, mut ours) = (Rounds::default(), Rounds::default());
         for _ in 0..rounds {
-            bare.add(self.send(&handler, events / 3, 1, 64).await?, "");
-            ours.add(self.send(&server.server(&self.tasks)?, events / 3, 1, 64).await?, "");
+            bare.add(self.send(&handler, events, 1, 64).await?, "");
+            ours.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?, "");
         }
         bare.row("bare handler that only parses, 64 callers").print()?;
         ours.row("single events in, 64 callers").against("bare handler", ours.times(&bare), 0.35).print()?;
