@@ -441,3 +441,13 @@ async fn what_ends_without_a_change_to_the_row_is_passing_and_a_row_that_never_f
         assert!(!error.is_transient() && !error.is_missing_partition(), "{error:?}");
     }
 }
+
+/// `.cargo/config.toml` says how SQLite is built; with the crate's own flags each call costs a lock and some checks more.
+#[test]
+fn sqlite_is_built_as_we_ask() {
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    let mut options = connection.prepare("SELECT compile_options FROM pragma_compile_options").unwrap();
+    let options: Vec<String> = options.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let has = |name: &str| options.iter().any(|option| option == name);
+    assert!(has("DEFAULT_MEMSTATUS=0") && !has("ENABLE_API_ARMOR") && !has("ENABLE_STAT4"), "{options:?}");
+}
