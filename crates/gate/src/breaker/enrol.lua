@@ -3,7 +3,7 @@
 -- ARGV     target, most, ttl_us, now_us ('' in production: Redis' own clock decides)
 -- Reply    1
 local ttl_us = tonumber(ARGV[3])
-redis.call('ZADD', KEYS[1], int(NOW), ARGV[1])
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[2]) - 1)
-if redis.call('PTTL', KEYS[1]) < tonumber(ttl_ms(ttl_us)) then expire(KEYS[1], ttl_us) end
+call('ZADD', KEYS[1], int(NOW), ARGV[1])
+call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[2]) - 1)
+if call('PTTL', KEYS[1]) < tonumber(ttl_ms(ttl_us)) then expire(KEYS[1], ttl_us) end
 return 1

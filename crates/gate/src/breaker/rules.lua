@@ -41,7 +41,7 @@ end
 
 -- As it stands now: an order that is over leaves a closed circuit of a new generation, written with the next report.
 local function circuit_read(key, now)
-  local f = redis.call('HMGET', key, 'phase', 'generation', 'since', 'trips', 'reason', 'failures', 'watched', 'window',
+  local f = call('HMGET', key, 'phase', 'generation', 'since', 'trips', 'reason', 'failures', 'watched', 'window',
     'reporters', 'until', 'successes', 'probes')
   if not f[1] then
     return {phase = 0, generation = 0, since = 0, trips = 0, reason = 0, failures = 0, watched = 0, window = {},
@@ -68,7 +68,7 @@ local function circuit_write(key, circuit, policy, now)
   for i, b in ipairs(circuit.window) do window[i] = string.format('%.0f:%.0f:%.0f:%.0f', b[1], b[2], b[3], b[4]) end
   for i, r in ipairs(circuit.reporters) do reporters[i] = string.format('%s:%.0f', r[1], r[2]) end
   for i, p in ipairs(circuit.probes) do probes[i] = string.format('%s:%.0f:%.0f', p[1], p[2], p[3]) end
-  redis.call('HSET', key, 'phase', int(circuit.phase), 'generation', int(circuit.generation), 'since', int(circuit.since),
+  call('HSET', key, 'phase', int(circuit.phase), 'generation', int(circuit.generation), 'since', int(circuit.since),
     'trips', int(circuit.trips), 'reason', int(circuit.reason), 'failures', int(circuit.failures), 'watched',
     int(circuit.watched), 'window', table.concat(window, ','), 'reporters', table.concat(reporters, ','), 'until',
     int(circuit.until_us), 'successes', int(circuit.successes), 'probes', table.concat(probes, ','))

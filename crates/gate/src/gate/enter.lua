@@ -10,14 +10,14 @@ local circuits = {}
 -- Nearly always no target of a batch has a circuit that anybody reported to: then one question serves them all.
 local circuit_keys = {}
 for k = 1, #KEYS, 3 do circuit_keys[#circuit_keys + 1] = KEYS[k] end
-local has_circuits = redis.call('EXISTS', unpack(circuit_keys)) > 0
+local has_circuits = call('EXISTS', unpack(circuit_keys)) > 0
 
 -- Read once per script. False: closed, never tripped; the common case is worth not reading twelve fields.
 local function circuit_at(key)
   if not has_circuits then return false end
   local circuit = circuits[key]
   if circuit == nil then
-    circuit = redis.call('EXISTS', key) == 1 and circuit_read(key, NOW)
+    circuit = call('EXISTS', key) == 1 and circuit_read(key, NOW)
     circuits[key] = circuit
   end
   return circuit
@@ -32,8 +32,7 @@ local function operation(k, a)
   if has_rate then
     limits, slot, waits_for = earliest_of(rate_key, a + 3, 1)
     if slot - NOW > ahead_us then
-      local refused = report(limits, slot, waits_for)
-      return {0, 1, refused[1], refused[2], refused[3], refused[4]}
+      return {0, 1, report(limits, slot, waits_for)}
     end
   end
   local circuit, policy, code, x, y, z = circuit_at(circuit_key), nil, nil, nil, nil, nil
@@ -58,10 +57,8 @@ local function operation(k, a)
     circuit_write(circuit_key, circuit, policy, NOW)
   end
   if permits > 0 then permit_add(permits_key, holder, lease_us, NOW) end
-  local rate = {0, 0, 0, 0}
-  if has_rate then
-    charge_all(limits, slot)
-    rate = report(limits, slot, waits_for)
-  end
-  return {1, code or 0, x or 0, y or 0, z or 0, rate[1], rate[2], rate[3], rate[4]}
+  code, x, y, z = code or 0, x or 0, y or 0, z or 0
+  if not has_rate then return {1, code, x, y, z, 0, 0, 0, 0} end
+  charge_all(limits, slot)
+  return {1, code, x, y, z, report(limits, slot, waits_for)}
 end

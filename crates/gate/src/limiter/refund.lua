@@ -6,5 +6,5 @@ local function operation(k, a)
   local limit = limit_at(k, a)
   limit.rules.refund(limit.state, limit.policy, limit.cost, limit.cost, NOW - tonumber(ARGV[a + 2]))
   dirty[limit.key] = limit
-  return report({limit}, NOW, 1)
+  return {report({limit}, NOW, 1)}
 end

@@ -4,17 +4,17 @@
 local ONCE_REMEMBER_US = 600000000
 
 local function once_write(key, phase, owner, fence, until_us, result, now)
-  redis.call('HSET', key, 'phase', phase, 'owner', owner, 'fence', int(fence), 'until', int(until_us),
+  call('HSET', key, 'phase', phase, 'owner', owner, 'fence', int(fence), 'until', int(until_us),
     'result', result)
   expire(key, math.max(until_us - now, 0) + ONCE_REMEMBER_US)
 end
 
 -- 1, fence: won | 0, retry_after_us: in progress | 2, result: done
 local function once_claim(key, owner, lease_us, now)
-  local f = redis.call('HMGET', key, 'phase', 'owner', 'fence', 'until')
+  local f = call('HMGET', key, 'phase', 'owner', 'fence', 'until')
   local phase, fence, until_us = tonumber(f[1]) or 0, tonumber(f[3]) or 0, tonumber(f[4]) or 0
   local is_live, is_ours = now < until_us, phase == 1 and f[2] == owner
-  if phase == 2 and is_live then return 2, redis.call('HGET', key, 'result') end
+  if phase == 2 and is_live then return 2, call('HGET', key, 'result') end
   if phase == 1 and is_live and not is_ours then return 0, until_us - now end
   if not is_ours then fence = math.max(now, fence + 1) end
   once_write(key, 1, owner, fence, now + lease_us, '', now)
@@ -23,7 +23,7 @@ end
 
 -- Each of these: 1 done | 0 the claim was lost.
 local function once_change(key, owner, phase, until_us, result, now)
-  local f = redis.call('HMGET', key, 'phase', 'owner', 'fence')
+  local f = call('HMGET', key, 'phase', 'owner', 'fence')
   if f[1] ~= '1' or f[2] ~= owner then return 0 end
   once_write(key, phase, phase == 1 and owner or '', tonumber(f[3]), until_us, result, now)
   return 1

@@ -3,16 +3,17 @@
 -- ARGV     how many keys and how many arguments each call has ('', '': not all the same; each begins with its own two numbers);
 --          the arguments of all calls; now_us
 -- Reply    one reply per call, in order; an error in one call is that call's reply and leaves the others alone
-local replies = {}
+local replies, count, last = {}, 0, #ARGV
 local keys, args = tonumber(ARGV[1]), tonumber(ARGV[2])
 local differ, k, a = not keys, 1, 3
-while a < #ARGV do
+while a < last do
   if differ then keys, args, a = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), a + 2 end
   local ok, reply = pcall(operation, k, a, keys)
   if not ok then
     if type(reply) ~= 'table' then reply = redis.error_reply('ERR ' .. tostring(reply)) end
   end
-  replies[#replies + 1] = reply
+  count = count + 1
+  replies[count] = reply
   k, a = k + keys, a + args
 end
 if finish then finish() end

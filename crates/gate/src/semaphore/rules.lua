@@ -6,24 +6,24 @@ local permits_known = {}
 local function permits_at(key)
   local known = permits_known[key]
   if not known then
-    known = {stored = redis.call('ZCARD', key), is_swept = false, lives_us = 0}
+    known = {stored = call('ZCARD', key), is_swept = false, lives_us = 0}
     permits_known[key] = known
   end
   return known
 end
 
 local function permit_held(key, now)
-  return redis.call('ZCOUNT', key, '(' .. int(now), '+inf')
+  return call('ZCOUNT', key, '(' .. int(now), '+inf')
 end
 
 -- 1: a permit is free | 0, retry_after_us. Changes nothing.
 local function permit_check(key, limit, now)
   -- Ended ones only make it more: below the limit there is no need to tell them apart.
   if permits_at(key).stored < limit then return 1 end
-  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   if tonumber(first[2]) <= now then
     if permit_held(key, now) < limit then return 1 end
-    first = redis.call('ZRANGEBYSCORE', key, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    first = call('ZRANGEBYSCORE', key, '(' .. int(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   end
   return 0, tonumber(first[2]) - now
 end
@@ -32,7 +32,7 @@ end
 local function permits_keep(key, known, lease_us)
   if known.lives_us >= lease_us then return end
   known.lives_us = lease_us
-  if known.stored > 0 and redis.call('PTTL', key) >= tonumber(ttl_ms(lease_us)) then return end
+  if known.stored > 0 and call('PTTL', key) >= tonumber(ttl_ms(lease_us)) then return end
   expire(key, 2 * lease_us)
 end
 
@@ -40,24 +40,24 @@ end
 local function permit_add(key, holder, lease_us, now)
   local known = permits_at(key)
   if known.stored > 0 and not known.is_swept then
-    known.stored = known.stored - redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
+    known.stored = known.stored - call('ZREMRANGEBYSCORE', key, '-inf', int(now))
   end
   known.is_swept = true
-  redis.call('ZADD', key, int(now + lease_us), holder)
+  call('ZADD', key, int(now + lease_us), holder)
   permits_keep(key, known, lease_us)
   known.stored = known.stored + 1
 end
 
 -- 1: extended | 0: lost
 local function permit_renew(key, holder, lease_us, now)
-  local ends = tonumber(redis.call('ZSCORE', key, holder) or 0)
+  local ends = tonumber(call('ZSCORE', key, holder) or 0)
   if ends <= now then return 0 end
-  redis.call('ZADD', key, int(now + lease_us), holder)
+  call('ZADD', key, int(now + lease_us), holder)
   permits_keep(key, {stored = 1, lives_us = 0}, lease_us)
   return 1
 end
 
 -- 1: released | 0: it was gone already
 local function permit_release(key, holder)
-  return redis.call('ZREM', key, holder)
+  return call('ZREM', key, holder)
 end

@@ -2,7 +2,7 @@
 -- KEYS[1]  see note.lua
 -- ARGV     how many at most, for how long in microseconds, now
 -- Reply    their lines, the first ended first
-local lines = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'LIMIT', 0, ARGV[1])
+local lines = call('ZRANGEBYSCORE', KEYS[1], '-inf', int(NOW), 'LIMIT', 0, ARGV[1])
 local again_at = int(NOW + tonumber(ARGV[2]))
-for _, line in ipairs(lines) do redis.call('ZADD', KEYS[1], again_at, line) end
+for _, line in ipairs(lines) do call('ZADD', KEYS[1], again_at, line) end
 return lines

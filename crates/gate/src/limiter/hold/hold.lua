@@ -5,7 +5,7 @@
 local function operation(k, a)
   local reply = decide(k, a, 1, 0)
   if reply[2] == 0 then
-    redis.call('SET', KEYS[k + 1], 'open ' .. ARGV[a] .. ' ' .. int(NOW), 'PX', ttl_ms(tonumber(ARGV[a + 2])))
+    call('SET', KEYS[k + 1], 'open ' .. ARGV[a] .. ' ' .. int(NOW), 'PX', ttl_ms(tonumber(ARGV[a + 2])))
   end
   return reply
 end

@@ -3,7 +3,7 @@
 -- ARGV     how long it lasts in microseconds, its line, now
 -- Reply    1
 local lasts = tonumber(ARGV[1])
-redis.call('ZADD', KEYS[1], int(NOW + lasts), ARGV[2])
+call('ZADD', KEYS[1], int(NOW + lasts), ARGV[2])
 local ttl = tonumber(ttl_ms(lasts + 3600000000))
-if redis.call('PTTL', KEYS[1]) < ttl then redis.call('PEXPIRE', KEYS[1], int(ttl)) end
+if call('PTTL', KEYS[1]) < ttl then call('PEXPIRE', KEYS[1], int(ttl)) end
 return 1

@@ -3,7 +3,7 @@
 -- ARGV     see decide.lua, the cost being the price; then 1 or 2, the policy's capacity, how long to know it, in microseconds
 -- Reply    {0} unknown | {1 settled, 2 again, 3 late; the price; remaining, reset_after_us}
 local function operation(k, a)
-  local value = redis.call('GET', KEYS[k + 1])
+  local value = call('GET', KEYS[k + 1])
   if not value then return {0, 0, 0, 0} end
   local phase, held, taken = string.match(value, '^(%a+) (%d+) (%d+)$')
   held, taken = tonumber(held), tonumber(taken)
@@ -17,7 +17,7 @@ local function operation(k, a)
 
   local cost, charged = limit.cost, 0
   if phase == 'open' then charged = held end
-  local reset = redis.call('GET', KEYS[k + 2])
+  local reset = call('GET', KEYS[k + 2])
   local is_forgotten = reset and taken <= tonumber(reset)
   if cost < charged and not is_forgotten then
     limit.rules.refund(limit.state, limit.policy, charged - cost, charged, taken)
@@ -29,6 +29,6 @@ local function operation(k, a)
     dirty[limit.key] = limit
   end
   local after = is_end and 'expired' or 'settled'
-  redis.call('SET', KEYS[k + 1], after .. ' ' .. int(cost) .. ' ' .. int(taken), 'PX', ttl_ms(tonumber(ARGV[a + 4])))
+  call('SET', KEYS[k + 1], after .. ' ' .. int(cost) .. ' ' .. int(taken), 'PX', ttl_ms(tonumber(ARGV[a + 4])))
   return answer(phase == 'open' and 1 or 3, cost)
 end

@@ -48,36 +48,38 @@ local function earliest_of(k, a, count)
 end
 
 local function charge_all(limits, slot)
-  for _, limit in ipairs(limits) do
+  for i = 1, #limits do
+    local limit = limits[i]
     limit.rules.charge(limit.state, limit.policy, limit.cost, slot)
     dirty[limit.key] = limit
   end
 end
 
--- {limit reported, wait_us, remaining, reset_after_us}: the limit waited for, or the one with the least left.
+-- limit reported, wait_us, remaining, reset_after_us: of the limit waited for, or the one with the least left.
 local function report(limits, slot, waits_for)
   local least
   if slot == NOW then
-    for i, limit in ipairs(limits) do
+    for i = 1, #limits do
+      local limit = limits[i]
       local remaining = limit.rules.remaining(limit.state, limit.policy)
       if not least or remaining < least then least, waits_for = remaining, i end
     end
   end
   local limit = limits[waits_for]
   local remaining = least or limit.rules.remaining(limit.state, limit.policy)
-  return {waits_for, slot - NOW, remaining, limit.rules.reset_after(limit.state, limit.policy)}
+  return waits_for, slot - NOW, remaining, limit.rules.reset_after(limit.state, limit.policy)
 end
 
 -- Takes all if the wait is at most `longest_wait`; -1 takes nothing whatever the answer.
 local function decide(k, a, count, longest_wait)
   local limits, slot, waits_for = earliest_of(k, a, count)
   if slot - NOW <= longest_wait then charge_all(limits, slot) end
-  return report(limits, slot, waits_for)
+  return {report(limits, slot, waits_for)}
 end
 
 finish = function()
   for key, limit in pairs(dirty) do
     local us = limit.rules.reset_after(limit.state, limit.policy)
-    if us > 0 then limit.rules.save(key, limit.state, ttl_ms(us)) else redis.call('DEL', key) end
+    if us > 0 then limit.rules.save(key, limit.state, ttl_ms(us)) else call('DEL', key) end
   end
 end

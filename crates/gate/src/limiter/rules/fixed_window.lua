@@ -15,14 +15,14 @@ local function windows(bounds)
   end
 
   function rules.load(key)
-    local value = redis.call('GET', key)
+    local value = call('GET', key)
     if not value then return {count = 0, at = 0, ahead = 0} end
     local a, b, c = string.match(value, '^(%d+) (%d+) (%d+)$')
     return {count = tonumber(a), at = tonumber(b), ahead = tonumber(c)}
   end
 
   function rules.save(key, s, ttl)
-    redis.call('SET', key, int(s.count) .. ' ' .. int(s.at) .. ' ' .. int(s.ahead), 'PX', ttl)
+    call('SET', key, int(s.count) .. ' ' .. int(s.at) .. ' ' .. int(s.ahead), 'PX', ttl)
   end
 
   function rules.earliest(s, p, cost)

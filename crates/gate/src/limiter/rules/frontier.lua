@@ -13,7 +13,7 @@ end
 
 -- Both buckets are stored alike. A level of nil means that the key is absent.
 local function load_bucket(key)
-  local value = redis.call('GET', key)
+  local value = call('GET', key)
   if not value then return {at = 0, ahead = 0} end
   local a, b, c, d = string.match(value, '^(%d+) (%d+) (%d+) (%d+)$')
   return {level = tonumber(a), token = tonumber(b), at = tonumber(c), ahead = tonumber(d)}
@@ -21,5 +21,5 @@ end
 
 local function save_bucket(key, s, ttl)
   local value = int(s.level) .. ' ' .. int(s.token) .. ' ' .. int(s.at) .. ' ' .. int(s.ahead)
-  redis.call('SET', key, value, 'PX', ttl)
+  call('SET', key, value, 'PX', ttl)
 end

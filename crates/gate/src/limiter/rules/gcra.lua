@@ -35,7 +35,7 @@ local function gcra()
   end
 
   function rules.load(key)
-    local value = redis.call('GET', key)
+    local value = call('GET', key)
     if not value then return {us = 0, fraction = 0, ahead = 0} end
     local us = tonumber(value)
     if us then return {us = us, fraction = 0, ahead = 0} end
@@ -46,7 +46,7 @@ local function gcra()
   function rules.save(key, s, ttl)
     local value = int(s.us)
     if s.fraction > 0 or s.ahead > 0 then value = value .. ' ' .. int(s.fraction) .. ' ' .. int(s.ahead) end
-    redis.call('SET', key, value, 'PX', ttl)
+    call('SET', key, value, 'PX', ttl)
   end
 
   function rules.earliest(s, p, cost)

@@ -14,7 +14,7 @@ local function sliding_counter()
   end
 
   function rules.load(key)
-    local value = redis.call('GET', key)
+    local value = call('GET', key)
     if not value then return {current = 0, previous = 0, at = 0, ahead = 0} end
     local a, b, c, d = string.match(value, '^(%d+) (%d+) (%d+) (%d+)$')
     return {current = tonumber(a), previous = tonumber(b), at = tonumber(c), ahead = tonumber(d)}
@@ -22,7 +22,7 @@ local function sliding_counter()
 
   function rules.save(key, s, ttl)
     local value = int(s.current) .. ' ' .. int(s.previous) .. ' ' .. int(s.at) .. ' ' .. int(s.ahead)
-    redis.call('SET', key, value, 'PX', ttl)
+    call('SET', key, value, 'PX', ttl)
   end
 
   function rules.earliest(s, p, cost)
