@@ -16,6 +16,11 @@ pub fn first_at(prefix: &str, unix_ms: u64) -> String {
     encode(prefix, u128::from(unix_ms) << 80)
 }
 
+/// The part of an id that is its millisecond, whatever its prefix: with another prefix it sorts before what was made then.
+pub fn moment_of(id: &str) -> Option<&str> {
+    id.split_once('_')?.1.get(..10)
+}
+
 /// An id that a caller chose, or the sentence that says what is allowed. Ids stand in Redis keys, Kafka headers and file
 /// names, so their alphabet is small.
 pub fn check(id: &str) -> Result<&str, &'static str> {
@@ -53,6 +58,15 @@ mod tests {
         let made = new("evt");
         assert!(first_at("evt", 1_700_000_000_000) < made);
         assert!(made < first_at("evt", 4_000_000_000_000));
+    }
+
+    #[test]
+    fn a_moment_sorts_before_what_was_made_in_it_and_behind_what_was_made_before() {
+        let [before, then, later] =
+            [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002].map(|ms| first_at("dlv", ms));
+        let bound = format!("dlv_{}", moment_of(&first_at("evt", 1_700_000_000_001)).unwrap());
+        assert!(before < bound && bound < then && then < later);
+        assert_eq!(moment_of("x").or(moment_of("dlv_short")), None);
     }
 
     #[test]

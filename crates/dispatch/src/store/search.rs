@@ -8,7 +8,7 @@ mod tests;
 
 use platform::{
     db::{Error, Row, Step, Value},
-    query,
+    id, query,
 };
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -161,10 +161,7 @@ impl Store {
             self.file().await;
         }
         let step = match filter.along() {
-            Along::Type => match self.by_type(tenant, filter, after, limit).await? {
-                Some(step) => step,
-                None => return Ok(Vec::new()),
-            },
+            Along::Type => self.by_type(tenant, filter, after, limit).await?,
             along => {
                 let (first, last) = range("dlv", filter.since, filter.until);
                 let last = after.map_or(last.clone(), |after| last.min(after.to_owned()));
@@ -174,27 +171,31 @@ impl Store {
         Ok(self.database.fetch(step).await?.iter().map(delivery).collect())
     }
 
-    /// `None` if what it should go on behind is gone.
     async fn by_type(
         &self,
         tenant: &str,
         filter: &DeliveryFilter,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Option<Step>, Error> {
+    ) -> Result<Step, Error> {
         let (first, mut last) = range("evt", filter.since, filter.until);
         let mut behind = String::new();
         if let Some(after) = after {
             let rows = self.database.fetch(query!("event_of_listed").with([tenant.into(), after.into()])).await?;
-            let Some(row) = rows.first() else { return Ok(None) };
-            behind = row.text("event_uid");
-            last = last.min(format!("{behind}{END}"));
+            match rows.first() {
+                Some(row) => {
+                    behind = row.text("event_uid");
+                    last = last.min(format!("{behind}{END}"));
+                }
+                // It was purged since. Its event was made in the same moment, unless it was replayed: then some come again.
+                None => behind = id::moment_of(after).map_or_else(String::new, |moment| format!("evt_{moment}")),
+            }
         }
         let [a, b, c, d, e, f, g] = filter.values(tenant);
         let after = Value::Text(after.unwrap_or(END).to_owned());
         let range = [Value::Text(first), Value::Text(last), limit.into(), after, Value::Text(behind)];
         let [first, last, limit, after, behind] = range;
-        Ok(Some(query!("list_deliveries_by_type").with([a, b, c, d, e, f, g, first, last, limit, after, behind])))
+        Ok(query!("list_deliveries_by_type").with([a, b, c, d, e, f, g, first, last, limit, after, behind]))
     }
 
     /// Of one delivery, the last first.

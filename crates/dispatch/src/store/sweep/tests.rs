@@ -7,6 +7,7 @@ use crate::{
     job::{Counts, Kind, Selection, State},
     store::{
         jobs::JobRow,
+        search::DeliveryFilter,
         tests::{MINUTE, claim, each_store, event, lease, ordered, record, status_of, take_in},
     },
 };
@@ -211,6 +212,23 @@ async fn a_purge_never_takes_what_is_still_due() {
         assert_eq!(look(&store, &Walk::Tenant).await.len(), 2);
         let again = take_in(&store, vec![event("e0", 1)]).await;
         assert!(matches!(again[0], crate::store::Accepted::New { .. }), "its id is free again: {again:?}");
+    })
+    .await;
+}
+
+/// The list ended where its cursor had been purged, as if nothing more were there.
+#[tokio::test]
+async fn a_list_by_type_goes_on_behind_what_was_purged() {
+    each_store(async |store| {
+        let all = ended(&store, &[Status::Delivered; 6]).await;
+        let (_, held) = job(&store, Kind::Purge).await;
+        let delete = vec![(all[3].id.clone(), all[3].fence)];
+        let changes = Changes { delete, ..Changes::default() };
+        store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap();
+        let filter = DeliveryFilter { event_type: Some("order.created".into()), ..DeliveryFilter::default() };
+        let left = store.deliveries("acme", &filter, Some(&all[3].id), 10).await.unwrap();
+        let left: Vec<&str> = left.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(left, [2, 1, 0].map(|place: usize| all[place].id.as_str()));
     })
     .await;
 }
