@@ -44,6 +44,8 @@ const LONGEST_TEXT: usize = 256;
 /// Arrays and objects within each other. Usual parsers, our filters' too, read 127 levels, and our answers and webhooks add
 /// some of their own: what nests deeper could be kept and sent, but hardly be read.
 const DEEPEST: usize = 120;
+/// How far ahead `deliver_at` may be. What waits is kept however old it gets, and its day with it.
+const FURTHEST_DAYS: i64 = 366;
 /// Of events that are read and not yet written, in this process.
 const MOST_MEMORY: usize = 128 << 20;
 /// How long a request waits for memory before it is told to come back.
@@ -72,7 +74,7 @@ pub struct EventIn {
     pub source: Option<String>,
     /// Deliveries with the same key keep their order, where the subscription asks for it.
     pub ordering_key: Option<String>,
-    /// Not before this time.
+    /// Not before this time, at most 366 days ahead.
     #[serde(default, deserialize_with = "utc")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deliver_at: Option<OffsetDateTime>,
@@ -178,7 +180,13 @@ impl Intake {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
             return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
         }
-        parse_json(body)
+        let event: EventIn = parse_json(body)?;
+        // Here and not where records of the topic are checked: a worker's clock may be another.
+        if event.deliver_at.is_some_and(|at| at - OffsetDateTime::now_utc() > time::Duration::days(FURTHEST_DAYS)) {
+            let detail = format!("deliver_at is at most {FURTHEST_DAYS} days ahead: send the event when it is nearer");
+            return Err(Problem::invalid("deliver_at", detail));
+        }
+        Ok(event)
     }
 
     /// For an event that goes on without [`Intake::prepare`].

@@ -54,6 +54,7 @@ fn a_wrong_event_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"type": "a.b", "data": {}, "topic": "x"}), Some("topic")),
         (json!({"type": "a.b", "data": {}, "deliver_at": "tomorrow"}), Some("deliver_at")),
         (json!({"type": "a.b", "data": {}, "deliver_at": "9999-12-31T23:59:59-00:01"}), Some("deliver_at")),
+        (json!({"type": "a.b", "data": {}, "deliver_at": "9999-12-31T23:59:58Z"}), Some("deliver_at")),
         (json!({"type": "", "data": {}}), Some("type")),
         (json!({"type": "a b", "data": {}}), Some("type")),
         (json!({"type": "a.*", "data": {}}), Some("type")),

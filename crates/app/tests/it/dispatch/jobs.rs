@@ -13,7 +13,7 @@ use testkit::{
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    LATER, attempts, deliveries, event_id, replica, send, send_all, statuses, subscribe, wait_for_status,
+    LATER, attempts, deliveries, event_id, replica, send, send_all, statuses, subscribe, tomorrow, wait_for_status,
     wait_until_ended,
 };
 use crate::support::{Backend, Call, each_backend};
@@ -53,7 +53,7 @@ pub(super) fn wait_until_done(addr: SocketAddr, job: &Value) -> Value {
 
 /// A lot of deliveries that were called off before they were due.
 fn cancelled(addr: SocketAddr, count: usize) {
-    let later = "2099-01-01T00:00:00Z";
+    let later = tomorrow();
     for start in (0..count).step_by(5000) {
         let numbers = start..count.min(start + 5000);
         send_all(
@@ -171,7 +171,7 @@ fn what_has_ended_is_purged_once_it_was_counted(backend: &Backend) {
         wait_for_status(addr, &format!("done{n}"), "delivered");
     }
     send(addr, json!({"id": "nobodys", "type": "other", "data": {}}));
-    send(addr, json!({"id": "later", "type": "order.created", "data": {}, "deliver_at": "2099-01-01T00:00:00Z"}));
+    send(addr, json!({"id": "later", "type": "order.created", "data": {}, "deliver_at": tomorrow()}));
     let problem = Call::post("/v1/jobs", json!({"kind": "purge"})).to(addr).expect_problem(422, "invalid_field");
     assert_eq!(problem["field"], "dry_run");
     let waiting = json!({"kind": "purge", "status": ["pending"], "dry_run": false});

@@ -31,6 +31,7 @@ use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
 
 use serde_json::{Value, json};
 use testkit::{receiver::Receiver, wait::try_wait_until, wait_until};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::support::{Backend, Call, MASTER_KEY, Setup, Tidegate, size};
 
@@ -49,6 +50,11 @@ fn replica(backend: &Backend) -> Setup {
 }
 
 /// Makes a subscription to everything, with these settings added.
+/// For `deliver_at`: a time that no test waits for.
+fn tomorrow() -> String {
+    (OffsetDateTime::now_utc() + time::Duration::DAY).format(&Rfc3339).unwrap()
+}
+
 #[track_caller]
 fn subscribe(addr: SocketAddr, url: &str, more: Value) -> Value {
     let mut settings = json!({"url": url, "event_types": ["**"], "rate_limit": 10_000});

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use testkit::{need, receiver::Receiver, wait_until};
 
-use super::{deliveries, event_id, replica, send_all, subscribe};
+use super::{deliveries, event_id, replica, send_all, subscribe, tomorrow};
 use crate::support::{Backend, Call, each_backend};
 
 each_backend! {
@@ -22,7 +22,7 @@ fn leases_that_are_expired_missing_or_too_long_come_back_behind_ten_thousand_oth
     let tidegate = replica(&backend).start();
     let addr = tidegate.addr();
     subscribe(addr, &receiver.url("/"), json!({}));
-    let later = "2099-01-01T00:00:00Z";
+    let later = tomorrow();
     send_all(addr, (0..STUCK).map(|n| json!({"id": event_id(n), "type": "a.b", "data": n, "deliver_at": later})));
     // Calls that another worker makes and that take long: older, in flight, and not to be touched.
     postgres.sql(
