@@ -49,12 +49,12 @@ fn replica(backend: &Backend) -> Setup {
         .env("RETRY_POLL_INTERVAL", "1s")
 }
 
-/// Makes a subscription to everything, with these settings added.
 /// For `deliver_at`: a time that no test waits for.
 fn tomorrow() -> String {
     (OffsetDateTime::now_utc() + time::Duration::DAY).format(&Rfc3339).unwrap()
 }
 
+/// Makes a subscription to everything, with these settings added.
 #[track_caller]
 fn subscribe(addr: SocketAddr, url: &str, more: Value) -> Value {
     let mut settings = json!({"url": url, "event_types": ["**"], "rate_limit": 10_000});
