@@ -35,6 +35,14 @@ impl Workers {
         }
     }
 
+    /// Waits until little is ahead of what comes next here.
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "who reads from a topic need not read on"))]
+    pub(crate) async fn wait_for_lull(&self) {
+        if let Some(worker) = &self.here {
+            worker.wait_for_lull().await;
+        }
+    }
+
     /// Fresh deliveries are on disk: those that are leased to this process, and perhaps others that wait for anyone.
     pub(crate) fn hand_over(&self, leased: Vec<Claimed>, do_others_wait: bool) {
         if let Some(worker) = &self.here {

@@ -151,7 +151,11 @@ async fn route(taking: Taking, mut batches: mpsc::Receiver<Batch>, give_up: Canc
         if !taking.freshen(&records, &give_up).await || !tenants.learn(&records, &give_up).await {
             return;
         }
-        give_up.run_until_cancelled(taking.workers.wait_for_room(records.len(), PATIENCE)).await;
+        let room = async {
+            taking.workers.wait_for_lull().await;
+            taking.workers.wait_for_room(records.len(), PATIENCE).await;
+        };
+        give_up.run_until_cancelled(room).await;
         metrics::histogram!(names::KAFKA_BATCH).record(records.len() as f64);
         let routed = taking.route(records, &tenants);
         // A batch with a line to keep is written after all before it and before all behind it.

@@ -101,8 +101,11 @@ impl Inner {
     /// Runs a job when its host has a turn for it: until then nothing is kept of it but itself.
     fn begin(self: &Arc<Self>, key: LaneKey, job: Job, reach: Option<&Reach>) {
         let inner = Arc::clone(self);
-        // Boxed: a large future is moved several times on its way into the runtime.
-        let run = move |turn| Arc::clone(&inner).tasks.spawn("delivery", Box::pin(inner.run(key, job, turn)));
+        let run = move |turn| {
+            inner.lanes.has_turn();
+            // Boxed: a large future is moved several times on its way into the runtime.
+            Arc::clone(&inner).tasks.spawn("delivery", Box::pin(inner.run(key, job, turn)));
+        };
         match reach {
             Some(reach) => self.deps.client.when_free(&reach.target, move |turn| run(Some(turn))),
             None => run(None),

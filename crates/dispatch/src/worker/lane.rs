@@ -53,6 +53,13 @@ const MOST_BYTES: usize = 64 << 20;
 const BREATH: Duration = Duration::from_millis(10);
 /// After a wait in vain nobody waits for so many times as long.
 const IN_VAIN: u32 = 10;
+/// Whoever brings more waits until no more than this wait for a turn at their host: a tenth of a second's work. What lies in
+/// memory for longer is in no cache any more when it is called, and costs a tenth more for it ..
+const AHEAD_OF_TURNS: usize = 1024;
+/// .. but he waits no longer than this, because hosts may be slow and others not ..
+const LULL_WITHIN: Duration = Duration::from_millis(500);
+/// .. and after a wait in vain nobody waits for so many times as long.
+const NO_LULL: u32 = 30;
 /// No lane takes more than this part of all calls.
 const LARGEST_SHARE: usize = 8;
 
@@ -104,6 +111,8 @@ pub(super) struct Lanes {
     /// Bytes of their payloads.
     bytes: Arc<AtomicUsize>,
     running: AtomicUsize,
+    /// Of those, the ones that wait for a turn at their host.
+    waiting_for_turns: AtomicUsize,
     most: usize,
     idle: Notify,
     // Looked up once: both are set twice for every delivery.
@@ -113,6 +122,8 @@ pub(super) struct Lanes {
     left: AtomicUsize,
     /// Somebody has waited in vain for room: until then nobody waits again.
     in_vain_until: Mutex<Option<Instant>>,
+    /// The same for a lull.
+    no_lull_until: Mutex<Option<Instant>>,
 }
 
 impl Lanes {
@@ -123,12 +134,14 @@ impl Lanes {
             promised: Arc::default(),
             bytes: Arc::default(),
             running: AtomicUsize::new(0),
+            waiting_for_turns: AtomicUsize::new(0),
             most: most_in_flight,
             idle: Notify::new(),
             in_flight: metrics::gauge!(names::IN_FLIGHT),
             waiting: metrics::gauge!(names::WAITING),
             left: AtomicUsize::new(0),
             in_vain_until: Mutex::default(),
+            no_lull_until: Mutex::default(),
         }
     }
 
@@ -159,6 +172,26 @@ impl Lanes {
         }
     }
 
+    /// Waits until little is ahead of what comes next, if hosts are fast enough for that. Those that are being called are not
+    /// counted, however long they take.
+    pub(super) async fn wait_for_lull(&self) {
+        let began = Instant::now();
+        while self.waiting_for_turns.load(Relaxed) + self.promised.load(Relaxed) > AHEAD_OF_TURNS {
+            if self.no_lull_until.lock().is_some_and(|until| Instant::now() < until) {
+                return;
+            }
+            tokio::time::sleep(BREATH).await;
+            if began.elapsed() > LULL_WITHIN {
+                *self.no_lull_until.lock() = Some(Instant::now() + NO_LULL * LULL_WITHIN);
+            }
+        }
+    }
+
+    /// A job that had its place in a lane has its turn.
+    pub(super) fn has_turn(&self) {
+        add(&self.waiting_for_turns, -1);
+    }
+
     /// Keeps room for one more job, if there is any.
     pub(super) fn promise(&self) -> Option<Place> {
         let place = Place::one_of(&self.promised);
@@ -181,6 +214,7 @@ impl Lanes {
         let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
         if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
+            add(&self.waiting_for_turns, 1);
             self.count(1, 1);
             return Placed::Run(job);
         }
@@ -226,6 +260,7 @@ impl Lanes {
         lane.finished(Instant::now());
         lane.writing -= 1;
         if may_go_on && let Some(job) = lane.queue.pop_front() {
+            add(&self.waiting_for_turns, 1);
             self.count(-1, 0);
             return Some(job);
         }

@@ -118,6 +118,11 @@ impl Worker {
         self.inner.tasks.stopping().run_until_cancelled(room).await;
     }
 
+    /// Waits until little is ahead of what comes next.
+    pub(crate) async fn wait_for_lull(&self) {
+        self.inner.tasks.stopping().run_until_cancelled(self.inner.lanes.wait_for_lull()).await;
+    }
+
     /// Takes deliveries that are leased to this process already.
     pub fn take(&self, deliveries: Vec<Claimed>) {
         let claimed_at = Instant::now();

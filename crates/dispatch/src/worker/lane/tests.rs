@@ -145,6 +145,52 @@ async fn a_moment_in_which_nothing_leaves_is_no_standstill() {
     assert!(lanes.room() >= 32, "it gave up after {:?}", began.elapsed());
 }
 
+/// Jobs of as many lanes, all of which wait for a turn at their host.
+fn wait_for_turns(lanes: &Lanes, jobs: usize) {
+    let (now, shape) = (Instant::now(), Shape { calls: 2, per_second: 1 });
+    for lane in 0..jobs {
+        let key = LaneKey { tenant: "acme".into(), subscription: lane.to_string().into() };
+        assert!(matches!(lanes.place(&key, job(now), shape, now), Placed::Run(_)));
+    }
+}
+
+/// A worker read 32,768 deliveries ahead of its calls: each was in no cache any more when its turn came.
+#[tokio::test(start_paused = true)]
+async fn a_lull_is_waited_for_while_jobs_get_their_turns() {
+    let (lanes, began) = (Lanes::new(10_000), Instant::now());
+    wait_for_turns(&lanes, AHEAD_OF_TURNS);
+    lanes.wait_for_lull().await;
+    assert_eq!(began.elapsed(), Duration::ZERO, "a moment's work is ahead, no more");
+    wait_for_turns(&lanes, AHEAD_OF_TURNS);
+    let turns = async {
+        loop {
+            tokio::time::sleep(BREATH).await;
+            (0..AHEAD_OF_TURNS / 20).for_each(|_| lanes.has_turn());
+        }
+    };
+    tokio::select! { () = lanes.wait_for_lull() => (), () = turns => () }
+    assert!(lanes.waiting_for_turns.load(Relaxed) <= AHEAD_OF_TURNS, "it went after {:?}", began.elapsed());
+    let promised: Vec<Place> = (0..AHEAD_OF_TURNS).filter_map(|_| lanes.promise()).collect();
+    let lull = tokio::time::timeout(LULL_WITHIN / 2, lanes.wait_for_lull());
+    assert!(lull.await.is_err(), "what is on its way here will wait for a turn too");
+    drop(promised);
+}
+
+/// Hosts that let nobody go must not hold up what others would take at once.
+#[tokio::test(start_paused = true)]
+async fn after_a_wait_in_vain_for_a_lull_nobody_waits_for_a_while() {
+    let (lanes, began) = (Lanes::new(10_000), Instant::now());
+    wait_for_turns(&lanes, 2 * AHEAD_OF_TURNS);
+    for _ in 0..10 {
+        lanes.wait_for_lull().await;
+    }
+    assert!(began.elapsed() <= LULL_WITHIN + 2 * BREATH, "ten of them waited {:?}", began.elapsed());
+    tokio::time::sleep(NO_LULL * LULL_WITHIN).await;
+    let again = Instant::now();
+    lanes.wait_for_lull().await;
+    assert!(again.elapsed() >= LULL_WITHIN, "there may be one by now");
+}
+
 /// With a backlog that is claimed as soon as there is room, a topic would be read at a batch in two seconds.
 #[tokio::test(start_paused = true)]
 async fn room_that_others_take_is_not_waited_for_again() {
