@@ -191,6 +191,9 @@ Examples:
   tidegate bench dispatch
   DATABASE_URL=postgres://… REDIS_URL=redis://… tidegate bench dispatch --subscriptions 10000")]
     Dispatch(BenchDispatch),
+    /// The handler that `bench dispatch` compares intake to: reads an event and keeps none
+    #[command(hide = true)]
+    BareIntake { addr: std::net::SocketAddr },
     /// The handlers that `bench limits` compares itself to: same bytes, no decision
     #[command(hide = true)]
     Bare { http: std::net::SocketAddr, grpc: std::net::SocketAddr },

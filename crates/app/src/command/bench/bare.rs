@@ -1,18 +1,23 @@
 //! The bare limits that dispatch is measured against: the client alone, a handler that only parses, the store alone.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::{
     Json, Router,
     body::Bytes,
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header},
     response::IntoResponse,
-    routing::post,
+    routing::{get, post},
 };
 use dispatch::{
     intake::EventIn,
     store::{Lease, NewEvent, Store},
+};
+use http_body_util::{BodyExt, Full};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
 };
 use platform::{
     db::{self, Database},
@@ -32,25 +37,78 @@ pub(super) const LIMITS: http_server::Limits = http_server::Limits {
     drain_timeout: Duration::ZERO,
 };
 
-/// Calls per second of the worker's own client, so many at a time, with the worker's bytes and no work around them.
-pub(super) async fn client(sink: SocketAddr, calls: u64, at_once: u64, size: usize) -> anyhow::Result<f64> {
-    let config = http_client::Config { allow_private: true, ..http_client::Config::default() };
-    let client = HttpClient::new(config);
-    let target = Target::parse(&format!("http://{sink}/"), true).map_err(|refused| anyhow::anyhow!(refused.detail))?;
-    let target = Arc::new(target);
+/// Who calls.
+#[derive(Clone, Copy)]
+pub(super) enum Client {
+    /// hyper's pooled client: what a program has that takes a well-known one and adds nothing.
+    Hyper,
+    /// The worker's own, which guards every address and is faster all the same.
+    Own,
+}
+
+/// Calls per second of a client, so many at a time, with the worker's bytes and no work around them.
+pub(super) async fn client(
+    client: Client,
+    sink: SocketAddr,
+    calls: u64,
+    at_once: u64,
+    size: usize,
+) -> anyhow::Result<f64> {
     let body = Bytes::from(format!(
         r#"{{"type":"order.created","timestamp":"2026-01-01T00:00:00Z","data":"{}"}}"#,
         "x".repeat(size)
     ));
+    match client {
+        Client::Hyper => {
+            let mut connector = HttpConnector::new();
+            connector.set_nodelay(true);
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a measure for the client that is guarded; calls nobody but the sink"
+            )]
+            let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Full<Bytes>>(connector);
+            let uri: Uri = format!("http://{sink}/").parse().context("the sink's address makes no URL")?;
+            let call = move || {
+                let (client, uri, body) = (client.clone(), uri.clone(), body.clone());
+                async move {
+                    let mut request = Request::post(uri).body(Full::new(body))?;
+                    request.headers_mut().extend(headers());
+                    let answer = client.request(request).await.context("the sink does not answer")?;
+                    answer.into_body().collect().await.context("the sink does not end its answer")?;
+                    anyhow::Ok(())
+                }
+            };
+            per_second(calls, at_once, call).await
+        }
+        Client::Own => {
+            let config = http_client::Config { allow_private: true, ..http_client::Config::default() };
+            let client = HttpClient::new(config);
+            let target = Target::parse(&format!("http://{sink}/"), true);
+            let target = Arc::new(target.map_err(|refused| anyhow::anyhow!(refused.detail))?);
+            let call = move || {
+                let (client, target, body) = (client.clone(), Arc::clone(&target), body.clone());
+                async move {
+                    let call = Call { target: &target, headers: &headers(), body, deadline: DEADLINE, tls: None };
+                    client.post(call).await.context("the sink does not answer")?;
+                    anyhow::Ok(())
+                }
+            };
+            per_second(calls, at_once, call).await
+        }
+    }
+}
+
+async fn per_second<F>(calls: u64, at_once: u64, call: impl Fn() -> F + Clone + Send + 'static) -> anyhow::Result<f64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send,
+{
     let mut callers = tokio::task::JoinSet::new();
     let started = Instant::now();
     for _ in 0..at_once {
-        let (client, target, body) = (client.clone(), Arc::clone(&target), body.clone());
+        let call = call.clone();
         callers.spawn(async move {
             for _ in 0..calls / at_once {
-                let call =
-                    Call { target: &target, headers: &headers(), body: body.clone(), deadline: DEADLINE, tls: None };
-                client.post(call).await.context("the sink does not answer")?;
+                call().await?;
             }
             anyhow::Ok(())
         });
@@ -74,14 +132,13 @@ fn headers() -> [(HeaderName, HeaderValue); 5] {
     ]
 }
 
-/// A server whose handler reads an event as intake does, and answers as much, and does nothing else.
-pub(super) fn handler(tasks: &Tasks) -> anyhow::Result<SocketAddr> {
-    let listener = http_server::bind(([127, 0, 0, 1], 0).into()).context("no free port")?;
-    let addr = listener.local_addr().context("no free port")?;
-    let router = Router::new().route("/v1/events", post(parse));
+/// A server whose handler reads an event as intake does, and answers as much, and does nothing else. Serves until it is killed.
+pub(super) async fn serve_intake(addr: SocketAddr) -> anyhow::Result<()> {
+    let listener = http_server::bind(addr).with_context(|| format!("{addr} is taken"))?;
+    let router = Router::new().route("/", get(async || Json(true))).route("/v1/events", post(parse));
     let router = http_server::with_limits(router, &LIMITS);
-    tasks.spawn("bare handler", http_server::serve("bare", listener, router, LIMITS, tasks.clone()));
-    Ok(addr)
+    http_server::serve("bare", listener, router, LIMITS, Tasks::new()).await;
+    Ok(())
 }
 
 async fn parse(body: Bytes) -> axum::response::Response {

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    bare,
+    bare::{self, Client},
     cpu::{self, Cpu},
     fleet::{Process, SinkState},
     rows::{self, Row},
@@ -52,6 +52,16 @@ pub(super) async fn run(arguments: &cli::BenchDispatch) -> anyhow::Result<()> {
         Some(_) => bench.fleets(&layers).await,
         None => bench.embedded().await,
     }
+}
+
+/// Who receives: a sink, and one that never answers for the first few subscriptions.
+struct Receivers {
+    sink: Process,
+    _silent: Process,
+    /// Part of the types that they want.
+    run: String,
+    subscriptions: u64,
+    hanging: u64,
 }
 
 /// What one round reached.
@@ -96,23 +106,27 @@ impl Bench<'_> {
         if self.arguments.stored > 0 {
             self.deliver(&server, self.arguments.stored, subscriptions.min(1000), 0).await?;
         }
-        let at_once = self.best_depth().await?;
-        let (mut client, mut ours) = (Rounds::default(), Rounds::default());
+        let (hypers_depth, own_depth) = (self.best_depth(Client::Hyper).await?, self.best_depth(Client::Own).await?);
+        let (mut hypers, mut own, mut ours) = (Rounds::default(), Rounds::default(), Rounds::default());
         for _ in 0..rounds {
-            client.0.push(self.bare_client(at_once).await?);
+            hypers.0.push(self.bare_client(Client::Hyper, hypers_depth).await?);
+            own.0.push(self.bare_client(Client::Own, own_depth).await?);
             ours.0.push(self.deliver(&server, events, subscriptions, 0).await?);
         }
         let [server] = server;
-        client.row(bare_client(at_once)).print()?;
-        ours.row("events in and delivered, SQLite").against("bare client", ours.times(&client), 0.4).print()?;
+        hypers.row(format!("hyper's client, bare, {hypers_depth} at a time")).print()?;
+        own.row(bare_client(own_depth)).against("hyper's client", own.times(&hypers), 1.0).print()?;
+        let row = ours.row("events in and delivered, SQLite");
+        row.clone().against("hyper's client", ours.times(&hypers), 0.4).print()?;
+        Row { note: String::new(), ..row }.against("our own client", ours.times(&own), 0.4).print()?;
 
-        let handler = bare::handler(&self.tasks)?;
-        let handler = super::fleet::server(handler, &self.tasks)?;
+        let handler = Process::bare_intake().await?;
         let (mut bare, mut ours) = (Rounds::default(), Rounds::default());
         for _ in 0..rounds {
-            bare.add(self.send(&handler, events, 1, 64).await?, "");
+            bare.add(self.send(&handler.server(&self.tasks)?, events, 1, 64).await?, "");
             ours.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?, "");
         }
+        drop(handler);
         bare.row("bare handler that only parses, 64 callers").print()?;
         ours.row("single events in, 64 callers").against("bare handler", ours.times(&bare), 0.35).print()?;
 
@@ -127,8 +141,8 @@ impl Bench<'_> {
     /// round, because a machine's minutes differ more than its fleets do.
     async fn fleets(&self, layers: &Layers) -> anyhow::Result<()> {
         let cli::BenchDispatch { workers, subscriptions, rounds, .. } = *self.arguments;
-        let at_once = self.best_depth().await?;
-        Rounds(vec![self.bare_client(at_once).await?]).row(bare_client(at_once)).print()?;
+        let at_once = self.best_depth(Client::Own).await?;
+        Rounds(vec![self.bare_client(Client::Own, at_once).await?]).row(bare_client(at_once)).print()?;
         let plans = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]);
         let mut fleets: Vec<((u32, u64), Rounds)> = plans.map(|plan| (plan, Rounds::default())).collect();
         let bar = ProgressBar::new(u64::from(rounds) * fleets.len() as u64);
@@ -162,41 +176,49 @@ impl Bench<'_> {
         for _ in 0..workers {
             fleet.push(Process::serve("worker", &share, folder).await?);
         }
-        // What a process, its connections and its memory cost once is no part of its rate. Embedded, one serves all rounds.
-        self.deliver(&fleet, events / 5, subscriptions.min(1000), 0).await?;
-        let run = self.deliver(&fleet, events, subscriptions, hanging).await;
+        // What a process, its connections, its memory and each of its subscriptions cost once is no part of its rate: a fleet
+        // serves for months. So it has served as much before. Embedded, one process serves all rounds.
+        let receivers = self.receivers(&fleet, subscriptions, 0).await?;
+        self.burst(&fleet, &receivers, events).await?;
+        let run = match hanging {
+            0 => self.burst(&fleet, &receivers, events).await,
+            _ => self.deliver(&fleet, events, subscriptions, hanging).await,
+        };
         drop(fleet);
         stores.remove().await?;
         run
     }
 
-    /// With how many calls at a time the bare client is fastest.
-    async fn best_depth(&self) -> anyhow::Result<u64> {
+    /// With how many calls at a time a bare client is fastest.
+    async fn best_depth(&self, client: Client) -> anyhow::Result<u64> {
         let mut best = (0.0, 0);
         for at_once in [32, 64, 128] {
-            let reached = self.bare_client(at_once).await?.per_second;
+            let reached = self.bare_client(client, at_once).await?.per_second;
             best = if reached > best.0 { (reached, at_once) } else { best };
         }
         Ok(best.1)
     }
 
-    /// What the client could do if it had nothing else to do.
-    async fn bare_client(&self, at_once: u64) -> anyhow::Result<Run> {
+    /// What a client could do if it had nothing else to do.
+    async fn bare_client(&self, client: Client, at_once: u64) -> anyhow::Result<Run> {
         let sink = Process::sink(&[]).await?;
         let (ours, sinks) = (cpu::seconds(std::process::id()), sink.cpu());
-        let per_second = bare::client(sink.addr, self.arguments.events, at_once, self.arguments.size).await?;
+        let per_second = bare::client(client, sink.addr, self.arguments.events, at_once, self.arguments.size).await?;
         let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / self.arguments.events as f64);
         let (ours, sinks) = (each(cpu::seconds(std::process::id()) - ours), each(sink.cpu() - sinks));
         Ok(Run { per_second, note: format!("; processor time of a call: {ours}, in the sink {sinks}") })
     }
 
-    /// Sends events to as many subscriptions, the first of which never answer, and waits for every other.
+    /// Events for subscriptions that are made for them, the first of which never answer.
     async fn deliver(&self, fleet: &[Process], events: u64, subscriptions: u64, hanging: u64) -> anyhow::Result<Run> {
-        let sink = Process::sink(&[]).await?;
-        let silent = Process::sink(&["--hang"]).await?;
+        let receivers = self.receivers(fleet, subscriptions, hanging).await?;
+        self.burst(fleet, &receivers, events).await
+    }
+
+    async fn receivers(&self, fleet: &[Process], subscriptions: u64, hanging: u64) -> anyhow::Result<Receivers> {
+        let (sink, silent) = (Process::sink(&[]).await?, Process::sink(&["--hang"]).await?);
         let server = fleet[0].server(&self.tasks)?;
-        let arguments = self.produce(events, subscriptions, 500, 8);
-        let run = format!("{:08x}", fastrand::u32(..));
+        let (arguments, run) = (self.produce(0, subscriptions, 1, 1), format!("{:08x}", fastrand::u32(..)));
         try_join_all((0..).take(SUBSCRIBERS).map(async |first| {
             let mut client = server.client();
             for place in (first..subscriptions).step_by(SUBSCRIBERS) {
@@ -208,17 +230,28 @@ impl Bench<'_> {
         .await?;
         // Other replicas know a new subscription within a second.
         tokio::time::sleep(Duration::from_secs(2)).await;
+        Ok(Receivers { sink, _silent: silent, run, subscriptions, hanging })
+    }
+
+    /// Sends events, one to each of the subscriptions in turn, and waits for all but those that hang.
+    async fn burst(&self, fleet: &[Process], receivers: &Receivers, events: u64) -> anyhow::Result<Run> {
+        let Receivers { sink, run, subscriptions, hanging, .. } = receivers;
+        let server = fleet[0].server(&self.tasks)?;
+        let arguments = self.produce(events, *subscriptions, 500, 8);
+        let sending = Load::new(&arguments, run).under_ids_of(format!("{:08x}", fastrand::u32(..)));
+        let expected = (0..events).filter(|number| number % subscriptions >= *hanging).count() as u64;
+        let before: SinkState = sink.server(&self.tasks)?.client().get(sink::COUNTS).await?;
         let cpu = Cpu::now();
         let spent = |all: &[Process]| all.iter().map(Process::cpu).sum::<f64>();
         let (ours, sinks) = (spent(fleet), sink.cpu());
         let started = Instant::now();
-        let sending = Load::new(&arguments, &run);
         let (way, bar) = (Way::Api(&server), ProgressBar::hidden());
-        let expected = (0..events).filter(|number| number % subscriptions >= hanging).count() as u64;
-        let (sent, ended) = tokio::join!(sending.send(&way, &bar), self.arrivals(&sink, expected));
+        let arrivals = self.arrivals(sink, before.distinct + expected);
+        let (sent, ended) = tokio::join!(sending.send(&way, &bar), arrivals);
         let (sent, (took, state)) = (sent?, ended?);
-        if sent.accepted != events || state.distinct != expected {
-            bail!("accepted {} of {events}, delivered {} of {expected}", sent.accepted, state.distinct);
+        let delivered = state.distinct - before.distinct;
+        if sent.accepted != events || delivered != expected {
+            bail!("accepted {} of {events}, delivered {delivered} of {expected}", sent.accepted);
         }
         let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / events as f64);
         let (ours, sinks) = (each(spent(fleet) - ours), each(sink.cpu() - sinks));
@@ -303,7 +336,7 @@ impl Bench<'_> {
 }
 
 fn bare_client(at_once: u64) -> String {
-    format!("bare client to the same sink, {at_once} at a time")
+    format!("our own client, bare, {at_once} at a time")
 }
 
 async fn note(State(sender): State<Arc<mpsc::Sender<Instant>>>, headers: HeaderMap) {

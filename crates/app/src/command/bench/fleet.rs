@@ -61,8 +61,18 @@ impl Process {
         Ok(process)
     }
 
+    /// What intake is measured against, apart from the load as our own server is.
+    pub(super) async fn bare_intake() -> anyhow::Result<Self> {
+        let addr = free_address()?;
+        let mut command = this_binary()?;
+        command.args(["bench", "bare-intake", &addr.to_string()]);
+        let mut process = Process { child: command.spawn().context("a server could not be started")?, addr };
+        process.ready("/").await?;
+        Ok(process)
+    }
+
     pub(super) fn server(&self, tasks: &Tasks) -> anyhow::Result<Server> {
-        server(self.addr, tasks)
+        Ok(Server::new(&cli::Server::at(format!("http://{}", self.addr)), tasks.clone())?)
     }
 
     /// Processor time so far, in seconds.
@@ -76,7 +86,7 @@ impl Process {
 
     async fn ready(&mut self, path: &str) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let mut client = server(self.addr, &tasks)?.client();
+        let mut client = self.server(&tasks)?.client();
         let deadline = Instant::now() + PATIENCE;
         while client.get::<serde::de::IgnoredAny>(path).await.is_err() {
             if let Some(status) = self.child.try_wait().context("a process cannot be looked after")? {
@@ -90,10 +100,6 @@ impl Process {
         tasks.stop(Duration::ZERO).await;
         Ok(())
     }
-}
-
-pub(super) fn server(addr: SocketAddr, tasks: &Tasks) -> anyhow::Result<Server> {
-    Ok(Server::new(&cli::Server::at(format!("http://{addr}")), tasks.clone())?)
 }
 
 /// Nothing of this process's environment is meant for them.

@@ -20,6 +20,7 @@ pub(super) async fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Gate(source) => gate(source).await,
         Bench::Limits { source, only } => limits(source, *only).await,
         Bench::Dispatch(arguments) => dispatch::run(arguments).await,
+        Bench::BareIntake { addr } => bare::serve_intake(*addr).await,
         Bench::Bare { http, grpc } => limits::bench::serve_bare(*http, *grpc).await.context("a handler failed"),
     }
 }

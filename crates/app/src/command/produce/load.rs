@@ -121,6 +121,12 @@ impl Load {
         }
     }
 
+    /// Other events for the same subscriptions.
+    #[cfg(feature = "bench")]
+    pub(in crate::command) fn under_ids_of(self, run: String) -> Self {
+        Load { run, ..self }
+    }
+
     pub(in crate::command) async fn send(self, way: &Way<'_>, bar: &ProgressBar) -> anyhow::Result<Sent> {
         let started = Instant::now();
         let (load, next) = (Arc::new(self), Arc::new(AtomicU64::new(0)));
