@@ -227,9 +227,9 @@ pub(crate) struct BenchDispatch {
     /// Up to how many workers
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub workers: u32,
-    /// How often each fleet runs, or on SQLite the process and the bare client, in turns. The best run of each is shown,
+    /// How often each fleet runs, or on SQLite the process and the bare client, in turns. The middle run of each is shown,
     /// and how many times the other's run of the same round it is, in the middle
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
 }
 

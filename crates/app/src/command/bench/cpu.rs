@@ -1,50 +1,74 @@
-//! Where the processors' time went, by the names of processes: the share of each server in a run.
+//! Where the processors' time went: in processes of the bench, in servers by their names, in nobody.
 
-use std::{collections::BTreeMap, fs};
+use std::fs;
 
-/// Ticks since each process began, summed by name.
-pub(super) struct Cpu(BTreeMap<String, u64>);
+/// Linux has counted in hundredths for decades, whatever its own clock does.
+const TICKS: f64 = 100.0;
 
-impl Cpu {
-    /// Now. Empty where there is no `/proc`.
-    pub(super) fn now() -> Self {
-        let mut ticks = BTreeMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-            if let Some((name, spent)) = read(&stat) {
-                *ticks.entry(name.to_owned()).or_default() += spent;
-            }
-        }
-        Cpu(ticks)
+/// What each part has had of the processors, in seconds. Zeros where there is no `/proc`.
+#[derive(Clone, Default)]
+pub(super) struct Spent(Vec<(&'static str, f64)>);
+
+impl Spent {
+    /// So far: of these processes of the bench, and of all that have a server's name.
+    pub(super) fn now(processes: Vec<(&'static str, f64)>, servers: &[(&'static str, &str)]) -> Self {
+        let mut parts = processes;
+        let load = seconds(std::process::id());
+        parts.push(("load", load));
+        parts.extend(servers.iter().map(|(part, name)| (*part, of_all(name))));
+        parts.push(("idle", idle()));
+        Spent(parts)
     }
 
-    /// Since then, the largest first: `postgres 34 %, tidegate 30 %, …`.
-    pub(super) fn since(&self, names: &[&str]) -> String {
-        let now = Cpu::now();
-        let spent = |name: &str| {
-            let at = |cpu: &Cpu| cpu.0.get(name).copied().unwrap_or_default();
-            at(&now).saturating_sub(at(self))
+    pub(super) fn since(&self, before: &Spent) -> Spent {
+        let parts = self.0.iter().zip(&before.0);
+        Spent(parts.map(|((part, now), (_, before))| (*part, now - before)).collect())
+    }
+
+    /// In all of these together.
+    pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Spent>) -> Spent {
+        let add = |sum: Spent, spent: &Spent| match sum.0.is_empty() {
+            true => spent.clone(),
+            false => Spent(sum.0.iter().zip(&spent.0).map(|((part, a), (_, b))| (*part, a + b)).collect()),
         };
-        let mut shares: Vec<(u64, &str)> = names.iter().map(|name| (spent(name), *name)).collect();
-        let all: u64 = shares.iter().map(|(ticks, _)| ticks).sum();
-        shares.sort_unstable_by(|a, b| b.cmp(a));
-        let shares = shares.iter().filter(|(ticks, _)| *ticks > 0);
-        let shares = shares.map(|(ticks, name)| format!("{name} {} %", 100 * ticks / all.max(1)));
-        shares.collect::<Vec<_>>().join(", ")
+        all.into_iter().fold(Spent::default(), add)
+    }
+
+    /// `workers 58 µs, PostgreSQL 49 µs, …` for each of so many.
+    pub(super) fn each(&self, count: u64) -> String {
+        let spent = self.0.iter().filter(|(_, seconds)| *seconds > 0.0);
+        let each = spent.map(|(part, seconds)| format!("{part} {:.1} µs", seconds * 1e6 / count.max(1) as f64));
+        each.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Of one process so far, in seconds; 0 where there is no `/proc`.
+/// Of one process so far.
 pub(super) fn seconds(process: u32) -> f64 {
-    // Linux has counted in hundredths for decades, whatever its own clock does.
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    read(&stat).map_or(0.0, |(_, ticks)| ticks as f64 / 100.0)
+    read(&stat).map_or(0.0, |(_, ticks)| ticks / TICKS)
 }
 
-/// The name in brackets, and the ticks in user and system mode, which are the 12th and 13th word after it.
-fn read(stat: &str) -> Option<(&str, u64)> {
+/// Of all processes of a name, and of their children that have ended.
+fn of_all(wanted: &str) -> f64 {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let stats = all.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let ticks: f64 =
+        stats.filter_map(|stat| read(&stat).filter(|(name, _)| *name == wanted).map(|(_, ticks)| ticks)).sum();
+    ticks / TICKS
+}
+
+/// Of all cores, with nothing to do or waiting for a disk: the 4th and 5th number of the first line.
+fn idle() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(4).take(2);
+    numbers.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS
+}
+
+/// The name in brackets, and its ticks in user and system mode and those of children that have ended: the 12th to 15th word
+/// after it.
+fn read(stat: &str) -> Option<(&str, f64)> {
     let (_, rest) = stat.split_once('(')?;
     let (name, rest) = rest.rsplit_once(") ")?;
-    let words: Vec<&str> = rest.split(' ').collect();
-    Some((name, words.get(11)?.parse::<u64>().ok()? + words.get(12)?.parse::<u64>().ok()?))
+    let ticks = rest.split(' ').skip(11).take(4).map(str::parse::<f64>);
+    Some((name, ticks.collect::<Result<Vec<_>, _>>().ok()?.iter().sum()))
 }

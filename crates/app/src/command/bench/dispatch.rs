@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     bare::{self, Client},
-    cpu::{self, Cpu},
+    cpu::Spent,
     fleet::{Process, SinkState},
     rows::{self, Row},
     stores::Stores,
@@ -34,6 +34,8 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const IDLE_EVENTS: u64 = 300;
+/// Between two bursts: the outcomes of the last one are written.
+const REST: Duration = Duration::from_secs(1);
 /// Who make subscriptions at a time.
 const SUBSCRIBERS: usize = 16;
 
@@ -64,10 +66,23 @@ struct Receivers {
     hanging: u64,
 }
 
+/// One process that takes in, others that deliver, and what they share.
+struct Fleet {
+    processes: Vec<Process>,
+    stores: Stores,
+    receivers: Receivers,
+    /// So many of its receivers never answer.
+    hanging: u64,
+    rounds: Rounds,
+}
+
 /// What one round reached.
 struct Run {
     per_second: f64,
-    /// Of the best round, after all figures.
+    /// Of the processors' time, for so many calls or events.
+    spent: Spent,
+    count: u64,
+    /// Follows all figures.
     note: String,
 }
 
@@ -76,16 +91,19 @@ struct Run {
 struct Rounds(Vec<Run>);
 
 impl Rounds {
-    /// The best of them, and all for a note.
+    /// The one in the middle, and all for a note.
     fn row(&self, what: impl Into<String>) -> Row {
         let all: Vec<String> = self.0.iter().map(|run| format!("{:.0}", run.per_second)).collect();
-        let best = self.0.iter().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
-        let (per_second, note) = best.map_or((0.0, ""), |best| (best.per_second, best.note.as_str()));
-        Row::rate(what, per_second).note(format!("rounds: {} /s{note}", all.join(", ")))
+        let mut sorted: Vec<&Run> = self.0.iter().collect();
+        sorted.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+        let (per_second, note) =
+            sorted.get(sorted.len() / 2).map_or((0.0, ""), |run| (run.per_second, run.note.as_str()));
+        let spent = Spent::sum(self.0.iter().map(|run| &run.spent)).each(self.0.iter().map(|run| run.count).sum());
+        let spent = if spent.is_empty() { spent } else { format!("; time of the cores for each: {spent}") };
+        Row::rate(what, per_second).note(format!("rounds: {} /s{note}{spent}", all.join(", ")))
     }
 
-    /// How many times the other's round each is, in the middle: what runs one after the other has the same machine, and the
-    /// best of each may have been a minute apart.
+    /// How many times the other's round each is, in the middle: what runs one after the other has the same machine.
     fn times(&self, other: &Rounds) -> f64 {
         let mut times: Vec<f64> =
             self.0.iter().zip(&other.0).map(|(ours, other)| ours.per_second / other.per_second).collect();
@@ -93,8 +111,8 @@ impl Rounds {
         f64::midpoint(times[(times.len() - 1) / 2], times[times.len() / 2])
     }
 
-    fn add(&mut self, per_second: f64, note: impl Into<String>) {
-        self.0.push(Run { per_second, note: note.into() });
+    fn add(&mut self, per_second: f64) {
+        self.0.push(Run { per_second, spent: Spent::default(), count: 0, note: String::new() });
     }
 }
 
@@ -123,8 +141,8 @@ impl Bench<'_> {
         let handler = Process::bare_intake().await?;
         let (mut bare, mut ours) = (Rounds::default(), Rounds::default());
         for _ in 0..rounds {
-            bare.add(self.send(&handler.server(&self.tasks)?, events, 1, 64).await?, "");
-            ours.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?, "");
+            bare.add(self.send(&handler.server(&self.tasks)?, events, 1, 64).await?);
+            ours.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?);
         }
         drop(handler);
         bare.row("bare handler that only parses, 64 callers").print()?;
@@ -137,56 +155,63 @@ impl Bench<'_> {
         self.idle(&server).await
     }
 
-    /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver. They run in turns, every other time the other way
-    /// round, because a machine's minutes differ more than its fleets do.
+    /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver. All fleets are up and have their bursts in turns,
+    /// seconds apart and every other time the other way round, because a machine's minutes differ more than its fleets do.
     async fn fleets(&self, layers: &Layers) -> anyhow::Result<()> {
-        let cli::BenchDispatch { workers, subscriptions, rounds, .. } = *self.arguments;
+        let cli::BenchDispatch { events, workers, subscriptions, rounds, .. } = *self.arguments;
         let at_once = self.best_depth(Client::Own).await?;
         Rounds(vec![self.bare_client(Client::Own, at_once).await?]).row(bare_client(at_once)).print()?;
-        let plans = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]);
-        let mut fleets: Vec<((u32, u64), Rounds)> = plans.map(|plan| (plan, Rounds::default())).collect();
-        let bar = ProgressBar::new(u64::from(rounds) * fleets.len() as u64);
+        let plans: Vec<(u32, u64)> = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]).collect();
+        let bar = ProgressBar::new((u64::from(rounds) + 1) * plans.len() as u64);
+        let mut fleets = Vec::new();
+        for (workers, hanging) in plans {
+            fleets.push(self.fleet(layers, workers, hanging).await?);
+            bar.inc(1);
+        }
         for _ in 0..rounds {
-            for ((workers, hanging), runs) in &mut fleets {
-                runs.0.push(self.fleet(layers, *workers, *hanging).await?);
+            for fleet in &mut fleets {
+                tokio::time::sleep(REST).await;
+                let run = match fleet.hanging {
+                    0 => self.burst(&fleet.processes, &fleet.receivers, events).await?,
+                    // Those that hung before are not called any more: it needs others.
+                    hanging => self.deliver(&fleet.processes, events, subscriptions, hanging).await?,
+                };
+                fleet.rounds.0.push(run);
                 bar.inc(1);
             }
             fleets.reverse();
         }
         bar.finish_and_clear();
-        fleets.sort_by_key(|((workers, hanging), _)| (*hanging, *workers));
-        let (_, one) = &fleets[0];
+        fleets.sort_by_key(|fleet| (fleet.hanging, fleet.processes.len()));
+        let one = &fleets[0].rounds;
         one.row("events in and delivered, 1 worker").print()?;
-        for ((workers, hanging), runs) in &fleets[1..] {
-            let (what, bar) = match hanging {
-                0 => (format!("events in and delivered, {workers} workers"), 1.0),
+        for fleet in &fleets[1..] {
+            let (what, bar) = match fleet.hanging {
+                0 => (format!("events in and delivered, {} workers", fleet.processes.len() - 1), 1.0),
                 _ => ("the same, 1 worker, 1 in 100 receivers never answers".to_owned(), 0.9),
             };
-            runs.row(what).against("one worker", runs.times(one), bar).print()?;
+            fleet.rounds.row(what).against("one worker", fleet.rounds.times(one), bar).print()?;
+        }
+        for Fleet { processes, stores, .. } in fleets {
+            drop(processes);
+            stores.remove().await?;
         }
         Ok(())
     }
 
-    async fn fleet(&self, layers: &Layers, workers: u32, hanging: u64) -> anyhow::Result<Run> {
-        let cli::BenchDispatch { events, subscriptions, .. } = *self.arguments;
+    /// What a process, its connections, its memory and each of its subscriptions cost once is no part of its rate: a fleet serves
+    /// for months. So it serves as much before as it will when it is measured.
+    async fn fleet(&self, layers: &Layers, workers: u32, hanging: u64) -> anyhow::Result<Fleet> {
         let stores = Stores::fresh(layers).await?;
         let folder = self.folder.path();
-        let mut fleet = vec![Process::serve("api", &stores, folder).await?];
+        let mut processes = vec![Process::serve("api", &stores, folder).await?];
         let share = stores.with_threads_of(workers);
         for _ in 0..workers {
-            fleet.push(Process::serve("worker", &share, folder).await?);
+            processes.push(Process::serve("worker", &share, folder).await?);
         }
-        // What a process, its connections, its memory and each of its subscriptions cost once is no part of its rate: a fleet
-        // serves for months. So it has served as much before. Embedded, one process serves all rounds.
-        let receivers = self.receivers(&fleet, subscriptions, 0).await?;
-        self.burst(&fleet, &receivers, events).await?;
-        let run = match hanging {
-            0 => self.burst(&fleet, &receivers, events).await,
-            _ => self.deliver(&fleet, events, subscriptions, hanging).await,
-        };
-        drop(fleet);
-        stores.remove().await?;
-        run
+        let receivers = self.receivers(&processes, self.arguments.subscriptions, 0).await?;
+        self.burst(&processes, &receivers, self.arguments.events).await?;
+        Ok(Fleet { processes, stores, receivers, hanging, rounds: Rounds::default() })
     }
 
     /// With how many calls at a time a bare client is fastest.
@@ -202,11 +227,10 @@ impl Bench<'_> {
     /// What a client could do if it had nothing else to do.
     async fn bare_client(&self, client: Client, at_once: u64) -> anyhow::Result<Run> {
         let sink = Process::sink(&[]).await?;
-        let (ours, sinks) = (cpu::seconds(std::process::id()), sink.cpu());
-        let per_second = bare::client(client, sink.addr, self.arguments.events, at_once, self.arguments.size).await?;
-        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / self.arguments.events as f64);
-        let (ours, sinks) = (each(cpu::seconds(std::process::id()) - ours), each(sink.cpu() - sinks));
-        Ok(Run { per_second, note: format!("; processor time of a call: {ours}, in the sink {sinks}") })
+        let now = || Spent::now(vec![("receiver", sink.cpu())], &[]);
+        let (events, before) = (self.arguments.events, now());
+        let per_second = bare::client(client, sink.addr, events, at_once, self.arguments.size).await?;
+        Ok(Run { per_second, spent: now().since(&before), count: events, note: String::new() })
     }
 
     /// Events for subscriptions that are made for them, the first of which never answer.
@@ -241,9 +265,7 @@ impl Bench<'_> {
         let sending = Load::new(&arguments, run).under_ids_of(format!("{:08x}", fastrand::u32(..)));
         let expected = (0..events).filter(|number| number % subscriptions >= *hanging).count() as u64;
         let before: SinkState = sink.server(&self.tasks)?.client().get(sink::COUNTS).await?;
-        let cpu = Cpu::now();
-        let spent = |all: &[Process]| all.iter().map(Process::cpu).sum::<f64>();
-        let (ours, sinks) = (spent(fleet), sink.cpu());
+        let before_it = spent(fleet, sink);
         let started = Instant::now();
         let (way, bar) = (Way::Api(&server), ProgressBar::hidden());
         let arrivals = self.arrivals(sink, before.distinct + expected);
@@ -253,13 +275,9 @@ impl Bench<'_> {
         if sent.accepted != events || delivered != expected {
             bail!("accepted {} of {events}, delivered {delivered} of {expected}", sent.accepted);
         }
-        let each = |seconds: f64| format!("{:.0} µs", seconds * 1e6 / events as f64);
-        let (ours, sinks) = (each(spent(fleet) - ours), each(sink.cpu() - sinks));
-        let shares = cpu.since(&["tidegate", "postgres", "redis-server", "java"]);
-        let note =
-            format!("; {}; processor time of an event: {ours}, in the sink {sinks}; shares: {shares}", latency(&state));
+        let spent = spent(fleet, sink).since(&before_it);
         let per_second = expected as f64 / (took - started).as_secs_f64();
-        Ok(Run { per_second, note })
+        Ok(Run { per_second, spent, count: events, note: format!("; {}", latency(&state)) })
     }
 
     /// Waits until so many different events have come to the sink.
@@ -333,6 +351,14 @@ impl Bench<'_> {
             ..cli::Produce::plain()
         }
     }
+}
+
+/// So far, by all who take part in a burst.
+fn spent(fleet: &[Process], sink: &Process) -> Spent {
+    let workers: f64 = fleet[1..].iter().map(Process::cpu).sum();
+    let first = if fleet.len() > 1 { "intake" } else { "server" };
+    let processes = vec![(first, fleet[0].cpu()), ("workers", workers), ("receiver", sink.cpu())];
+    Spent::now(processes, &[("PostgreSQL", "postgres"), ("Redis", "redis-server"), ("Kafka", "java")])
 }
 
 fn bare_client(at_once: u64) -> String {
