@@ -71,10 +71,13 @@ impl Kafka {
 
     pub(crate) fn arguments(&self, folder: &Path, settings: &Settings) -> Vec<OsString> {
         let heap = settings.heap_mb;
-        let mut args: Vec<OsString> = vec![format!("-Xmx{heap}m").into(), format!("-Xms{}m", heap / 2).into()];
-        if heap < 512 {
-            args.extend(["-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()]);
-        }
+        let mut args: Vec<OsString> = vec![format!("-Xmx{heap}m").into()];
+        args.extend(if heap < 512 {
+            vec![format!("-Xms{}m", heap / 2).into(), "-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()]
+        } else {
+            // For a load: all of it from the start.
+            vec![format!("-Xms{heap}m").into(), "-XX:+AlwaysPreTouch".into()]
+        });
         args.extend(["-Dlog4j2.level=WARN".into(), "-cp".into(), self.class_path(), "kafka.Kafka".into()]);
         args.push(folder.join("server.properties").into());
         args

@@ -19,7 +19,7 @@ Usage:
   servers run -- <command>..   start all three for the command, count the tests that used them, leave nothing running;
                                fails where no test ran
   servers with -- <command>..  the same for a command that is no test run, such as a bench: with more memory for PostgreSQL
-                               and Kafka
+                               and Kafka, and past their first minute
   servers up   [options]       start them for local work and print the environment to use; does nothing where they run
   servers down [options]       stop what `up` started
   servers fetch                only fetch Kafka into the cache folder, so that the rest works offline
