@@ -11,13 +11,10 @@ pub(super) struct Spent(Vec<(&'static str, f64)>);
 
 impl Spent {
     /// So far: of these processes of the bench, and of all that have a server's name.
-    pub(super) fn now(processes: Vec<(&'static str, f64)>, servers: &[(&'static str, &str)]) -> Self {
-        let mut parts = processes;
-        let load = seconds(std::process::id());
-        parts.push(("load", load));
-        parts.extend(servers.iter().map(|(part, name)| (*part, of_all(name))));
-        parts.push(("idle", idle()));
-        Spent(parts)
+    pub(super) fn now(processes: &[(&'static str, f64)], servers: &[(&'static str, &str)]) -> Self {
+        let servers = servers.iter().map(|(part, name)| (*part, of_all(name)));
+        let load = [("load", seconds(std::process::id()))];
+        Spent(processes.iter().copied().chain(load).chain(servers).chain([("idle", idle())]).collect())
     }
 
     pub(super) fn since(&self, before: &Spent) -> Spent {
@@ -27,11 +24,8 @@ impl Spent {
 
     /// In all of these together.
     pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Spent>) -> Spent {
-        let add = |sum: Spent, spent: &Spent| match sum.0.is_empty() {
-            true => spent.clone(),
-            false => Spent(sum.0.iter().zip(&spent.0).map(|((part, a), (_, b))| (*part, a + b)).collect()),
-        };
-        all.into_iter().fold(Spent::default(), add)
+        let add = |a: Spent, b: Spent| Spent(a.0.iter().zip(&b.0).map(|((part, a), (_, b))| (*part, a + b)).collect());
+        all.into_iter().cloned().reduce(add).unwrap_or_default()
     }
 
     /// `workers 58 µs, PostgreSQL 49 µs, …` for each of so many.

@@ -227,7 +227,7 @@ impl Bench<'_> {
     /// What a client could do if it had nothing else to do.
     async fn bare_client(&self, client: Client, at_once: u64) -> anyhow::Result<Run> {
         let sink = Process::sink(&[]).await?;
-        let now = || Spent::now(vec![("receiver", sink.cpu())], &[]);
+        let now = || Spent::now(&[("receiver", sink.cpu())], &[]);
         let (events, before) = (self.arguments.events, now());
         let per_second = bare::client(client, sink.addr, events, at_once, self.arguments.size).await?;
         Ok(Run { per_second, spent: now().since(&before), count: events, note: String::new() })
@@ -357,8 +357,8 @@ impl Bench<'_> {
 fn spent(fleet: &[Process], sink: &Process) -> Spent {
     let workers: f64 = fleet[1..].iter().map(Process::cpu).sum();
     let first = if fleet.len() > 1 { "intake" } else { "server" };
-    let processes = vec![(first, fleet[0].cpu()), ("workers", workers), ("receiver", sink.cpu())];
-    Spent::now(processes, &[("PostgreSQL", "postgres"), ("Redis", "redis-server"), ("Kafka", "java")])
+    let processes = [(first, fleet[0].cpu()), ("workers", workers), ("receiver", sink.cpu())];
+    Spent::now(&processes, &[("PostgreSQL", "postgres"), ("Redis", "redis-server"), ("Kafka", "java")])
 }
 
 fn bare_client(at_once: u64) -> String {
