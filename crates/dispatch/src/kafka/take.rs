@@ -126,8 +126,12 @@ impl Taking {
         }
     }
 
-    /// Returns false only if it is told to give up; then nothing may be committed.
+    /// Returns false only if it is told to give up; then nothing may be committed, and nothing is written any more: it could be
+    /// behind one in its line that was not.
     pub(super) async fn write(&self, routed: Routed, give_up: &CancellationToken) -> bool {
+        if give_up.is_cancelled() {
+            return false;
+        }
         let Routed { events, records, mut rejected, .. } = routed;
         let Some(answers) = self.take_in(events.into(), give_up).await else { return false };
         let (mut taken, mut known) = (0, 0);

@@ -110,3 +110,18 @@ async fn records_wait_until_the_database_lets_them_in() {
     }
     assert!(taking.store.rejected(None, None, None, 10).await.unwrap().is_empty());
 }
+
+/// A worker left while the database was away, and gave a batch up. The next one found the database back and was written: its events
+/// overtook those of the same line that the partition's next reader wrote later.
+#[tokio::test]
+async fn nothing_is_written_behind_a_batch_that_was_given_up() {
+    let postgres = need!(testkit::postgres());
+    let (tasks, give_up) = (Tasks::new(), CancellationToken::new());
+    let taking = taking(&postgres.url(), &tasks).await;
+    let mut tenants = Tenants::new(taking.tenants.clone());
+    assert!(tenants.learn(&[record(0)], &give_up).await);
+    let next = taking.route(vec![record(0)], &tenants);
+    give_up.cancel();
+    assert!(!taking.write(next, &give_up).await);
+    assert!(taking.store.event("default", "e0").await.unwrap().is_none());
+}
