@@ -31,7 +31,8 @@ pub(super) async fn take_in(database: &Postgres, events: &[NewEvent], lease: &Le
     let mut client = database.batch_client().await?;
     let transaction = client.transaction().await?;
     let fresh = insert_events(&transaction, &order).await?;
-    insert_deliveries(&transaction, order.into_iter().filter(|event| fresh.contains_key(event.uid.as_str()))).await?;
+    // As they were sent: so they stand in their lines.
+    insert_deliveries(&transaction, events.iter().filter(|event| fresh.contains_key(event.uid.as_str()))).await?;
     insert_flights(&transaction, &flights_of(events, |_, event| fresh.contains_key(event.uid.as_str()), lease)).await?;
     let known =
         if fresh.len() == events.len() { HashMap::new() } else { find_events(&transaction, events, &fresh).await? };

@@ -322,6 +322,21 @@ async fn an_ordered_line_gives_out_its_head_alone() {
 }
 
 /// Two tenants may call their subscriptions the same: acme's hanging head held beta's line of that name and key.
+/// On PostgreSQL the events of one write stood in their line by their ids: who sent "created" and then "cancelled" had them delivered
+/// the other way round.
+#[tokio::test]
+async fn events_of_one_write_stand_in_line_as_they_were_sent() {
+    each_store(async |store| {
+        take_in(&store, ["created", "changed", "cancelled"].map(|id| ordered(id, "a")).into()).await;
+        for id in ["created", "changed", "cancelled"] {
+            let head = claim(&store, "w").await.remove(0);
+            assert_eq!(head.event_id, id);
+            store.record(vec![record(&head, Status::Delivered, None)]).await.unwrap();
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_ordered_line_never_waits_for_another_tenants() {
     each_store(async |store| {

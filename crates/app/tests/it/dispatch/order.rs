@@ -39,7 +39,7 @@ fn a_failing_head_holds_its_key_and_no_other(backend: &Backend) {
 }
 
 /// The events of one request are taken in as they arrive: here most of them together, and right behind them a few that are
-/// sooner looked up and written.
+/// sooner looked up and written. Their ids fall: sorted by them, they would come the other way round.
 fn events_of_one_request_keep_their_order_however_it_arrives(backend: &Backend) {
     const REQUESTS: usize = 20;
     const EVENTS: usize = 200;
@@ -49,6 +49,7 @@ fn events_of_one_request_keep_their_order_however_it_arrives(backend: &Backend) 
     for request in 0..REQUESTS {
         let name = ["ordering_key", r"ordering\u005fkey"][request % 2];
         let line = |number| {
+            let number = EVENTS - number;
             format!(r#"{{"id":"{request}-{number:03}","type":"a.b","data":{{}},"{name}":"k{request}"}}"#) + "\n"
         };
         let (most, few): (String, String) =
@@ -67,7 +68,7 @@ fn events_of_one_request_keep_their_order_however_it_arrives(backend: &Backend) 
     for arrived in receiver.received_blocking(REQUESTS * EVENTS, LATER) {
         let (request, number) = arrived.id().split_once('-').unwrap();
         let before = last.insert(request.to_owned(), number.to_owned());
-        assert!(before.is_none_or(|before| before.as_str() < number), "{} came too late", arrived.id());
+        assert!(before.is_none_or(|before| before.as_str() > number), "{} came too late", arrived.id());
     }
 }
 

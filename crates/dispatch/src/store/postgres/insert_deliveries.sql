@@ -1,4 +1,4 @@
--- They wait until $6 (or now) to be claimed.
+-- They wait until $6 (or now) to be claimed, and stand in their lines in the order of the arrays.
 INSERT INTO deliveries (id, tenant_id, event_uid, subscription_id, ordering_key, line, status, due_at)
 SELECT id, tenant_id, event_uid, subscription_id, ordering_key, CASE WHEN ordering_key IS NOT NULL THEN nextval('delivery_lines') END,
   'pending', coalesce(deliver_at, now())
