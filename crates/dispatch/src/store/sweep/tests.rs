@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     job::{Counts, Kind, Selection, State},
     store::{
+        NewEvent,
         jobs::JobRow,
         search::DeliveryFilter,
         tests::{MINUTE, claim, each_store, event, lease, ordered, record, status_of, take_in},
@@ -90,6 +91,22 @@ async fn a_replayed_delivery_starts_a_fresh_schedule_and_its_attempts_count_on()
         let row = store.job("acme", &held.id).await.unwrap().unwrap();
         assert_eq!((row.state, row.progress.counts.requeued), (State::Done, 1));
         assert!(row.finished_at.is_some() && row.started_at.is_some());
+    })
+    .await;
+}
+
+/// A replay of what was pending sent everything at once, also what was held back until next month.
+#[tokio::test]
+async fn what_waits_for_its_events_time_goes_on_waiting_when_it_is_replayed() {
+    each_store(async |store| {
+        let tomorrow = OffsetDateTime::now_utc() + time::Duration::days(1);
+        take_in(&store, vec![NewEvent { deliver_at: Some(tomorrow), ..event("later", 1) }]).await;
+        let later = look(&store, &Walk::Tenant).await.remove(0);
+        let (_, held) = job(&store, Kind::Replay).await;
+        let done = store.commit_batch(&held, requeue(&later, Duration::ZERO), Progress::default(), true).await;
+        assert_eq!(done.unwrap().unwrap().counts.requeued, 1);
+        assert_eq!(claim(&store, "w").await.len(), 0);
+        assert!(store.next_due().await.unwrap().unwrap() > Duration::from_secs(23 * 3600));
     })
     .await;
 }
