@@ -232,7 +232,7 @@ pub(crate) struct Replay {
     /// Only what was made before then
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     pub until: Option<OffsetDateTime>,
-    /// Also send events that a subscription wants now and never had a delivery of
+    /// Also send events that a subscription wants now and has no delivery of
     #[arg(long, requires = "since")]
     pub missing: bool,
     /// Count, and send nothing

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     delivery::Status,
+    job::{Progress, Selection},
     model::{Attempt, AttemptError, Delivery, Event, FoundAttempt},
 };
 
@@ -178,7 +179,12 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Step, Error> {
-        let (first, mut last) = range("evt", filter.since, filter.until);
+        let (mut first, mut last) = range("evt", filter.since, filter.until);
+        if let Some(since) = filter.since
+            && let Some(oldest) = self.oldest_made_late(tenant, since).await?
+        {
+            first = first.min(oldest);
+        }
         let mut behind = String::new();
         if let Some(after) = after {
             let rows = self.database.fetch(query!("event_of_listed").with([tenant.into(), after.into()])).await?;
@@ -196,6 +202,19 @@ impl Store {
         let range = [Value::Text(first), Value::Text(last), limit.into(), after, Value::Text(behind)];
         let [first, last, limit, after, behind] = range;
         Ok(query!("list_deliveries_by_type").with([a, b, c, d, e, f, g, first, last, limit, after, behind]))
+    }
+
+    /// A delivery is about as old as its event, unless a replay made what was missing. Where one did since then: the first id that the
+    /// event of such a delivery can have.
+    async fn oldest_made_late(&self, tenant: &str, since: OffsetDateTime) -> Result<Option<String>, Error> {
+        let rows = self.database.fetch(query!("replays_of_missing").with([tenant.into(), Value::Time(since)])).await?;
+        let made_some = rows.iter().filter(|row| {
+            let progress = serde_json::from_str(&row.text("progress"));
+            progress.is_ok_and(|progress: Progress| progress.counts.created > 0)
+        });
+        let selections = made_some.filter_map(|row| serde_json::from_str(&row.text("selection")).ok());
+        let oldest = selections.filter_map(|selection: Selection| selection.since?.checked_sub(SKEW)).min();
+        Ok(oldest.map(|oldest| first_id("evt", oldest)))
     }
 
     /// Of one delivery, the last first.

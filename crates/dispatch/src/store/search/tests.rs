@@ -1,11 +1,15 @@
 //! Lists, on both databases: every row exactly once however they are paged, and along the index that was made for it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::*;
-use crate::store::{
-    NewEvent,
-    tests::{MINUTE, claim, each_store, event, record, take_in},
+use crate::{
+    job::Kind,
+    store::{
+        NewEvent,
+        sweep::{Changes, Creation, Held},
+        tests::{MINUTE, claim, each_store, event, lease, record, take_in},
+    },
 };
 
 /// Sixty deliveries of thirty events of three types, in several statuses.
@@ -111,6 +115,39 @@ async fn a_page_of_large_events_ends_early_and_the_next_goes_on() {
         let third = page(Some(&second[9].uid)).await;
         let all: BTreeSet<_> = [first, second, third].into_iter().flatten().map(|event| event.id).collect();
         assert_eq!(all.len(), 25);
+    })
+    .await;
+}
+
+/// A replay of what was missing makes deliveries of events that are days old. Lists by type and time looked at events of that time only.
+#[tokio::test]
+async fn deliveries_that_were_made_late_are_listed_by_type_and_time() {
+    each_store(async |store| {
+        let hours_ago = |hours| OffsetDateTime::now_utc() - time::Duration::hours(hours);
+        let old = NewEvent { uid: first_id("evt", hours_ago(2)), ..event("old", 0) };
+        take_in(&store, vec![old.clone()]).await;
+        let selection = Selection { missing: true, since: Some(hours_ago(3)), ..Selection::default() };
+        let selection = selection.check(Kind::Replay, Some(Vec::new()), None).unwrap();
+        store.create_job("dev", "acme", Kind::Replay, &selection).await.unwrap().unwrap();
+        let job = store.claim_job(&lease("runner", MINUTE)).await.unwrap().unwrap();
+        let held = Held { id: job.id, fence: job.fence, lease: MINUTE };
+        let late = Creation {
+            id: id::new("dlv"),
+            event_uid: old.uid,
+            subscription: "sub_1".into(),
+            ordering_key: None,
+            delay: Duration::ZERO,
+        };
+        let changes = Changes { create: vec![late.clone()], ..Changes::default() };
+        store.commit_batch(&held, changes, Progress::default(), true).await.unwrap().unwrap();
+        let filter = DeliveryFilter {
+            event_type: Some("order.created".into()),
+            since: Some(OffsetDateTime::now_utc() - MINUTE),
+            ..DeliveryFilter::default()
+        };
+        assert_eq!(paged(&store, &filter).await, [late.id]);
+        let before = DeliveryFilter { since: Some(OffsetDateTime::now_utc() + MINUTE), ..filter };
+        assert_eq!(paged(&store, &before).await.len(), 0);
     })
     .await;
 }
