@@ -264,13 +264,12 @@ impl Lanes {
             self.count(-1, 0);
             return Some(job);
         }
-        let left = lane.queue.len();
-        lane.queue.clear();
         lane.running -= 1;
-        if lane.running == 0 {
+        // Where none may go on, what waits is for `give_up`.
+        if lane.running == 0 && lane.queue.is_empty() {
             lanes.remove(key);
         }
-        self.count(-1 - isize::try_from(left).unwrap_or(0), -1);
+        self.count(-1, -1);
         None
     }
 

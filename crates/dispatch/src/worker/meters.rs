@@ -36,8 +36,9 @@ impl Meters {
     }
 
     /// From accepted to delivered.
+    /// Told by two clocks, so it may be less than nothing.
     pub(super) fn delivered_after(&self, took: time::Duration) {
-        self.latency_seconds.record(took.as_seconds_f64());
+        self.latency_seconds.record(took.as_seconds_f64().max(0.0));
     }
 }
 

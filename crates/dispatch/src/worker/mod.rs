@@ -142,6 +142,7 @@ impl Worker {
         let mut pause = Duration::ZERO;
         loop {
             tokio::select! {
+                biased;
                 () = stopping.cancelled() => break,
                 () = wake.notified() => (),
                 () = tokio::time::sleep(pause) => (),
@@ -157,10 +158,14 @@ impl Worker {
         self.leave().await;
     }
 
-    /// Claims while there is room and something due; returns how long to wait before looking again.
+    /// Claims while there is room and something due; returns how long to wait before looking again. One that stops would give back
+    /// what it claims, and find it due again.
     async fn claim_all(&self) -> Result<Duration, Error> {
-        let Inner { deps, lanes, .. } = &*self.inner;
+        let Inner { deps, lanes, tasks, .. } = &*self.inner;
         loop {
+            if tasks.stopping().is_cancelled() {
+                return Ok(Duration::ZERO);
+            }
             if !self.inner.has_room_to_claim() {
                 self.inner.is_short_of_room.store(true, Relaxed);
                 // Room that was made since then has woken nobody.

@@ -37,7 +37,7 @@ pub(super) async fn record(store: Store, ended: Vec<Ended>) -> Result<Vec<()>, E
     let count = ended.len();
     let (records, followed): (Vec<_>, Vec<_>) =
         ended.into_iter().map(|ended| (ended.record, (ended.inner, ended.runner, ended.wakes_poller))).unzip();
-    write(&store, records.into()).await;
+    write(&store, records.into(), true).await;
     for (inner, runner, wakes_poller) in followed {
         if wakes_poller {
             inner.wake.notify_one();
@@ -50,7 +50,8 @@ pub(super) async fn record(store: Store, ended: Vec<Ended>) -> Result<Vec<()>, E
     Ok(vec![(); count])
 }
 
-fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
+/// After a failure some may be written already, and by us: only at the first try is the rest fenced.
+fn write(store: &Store, mut records: Arc<[Record]>, mut is_first_try: bool) -> BoxFuture<'_, ()> {
     Box::pin(async move {
         let (mut pause, mut stall) = (FIRST_PAUSE, store.stalls().watch());
         loop {
@@ -58,10 +59,14 @@ fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
             let error = match store.record(Arc::clone(&records)).await {
                 Ok(written) => {
                     crash_point("record.after");
-                    return metrics::counter!(names::FENCED).increment((records.len() - written) as u64);
+                    if is_first_try {
+                        metrics::counter!(names::FENCED).increment((records.len() - written) as u64);
+                    }
+                    return;
                 }
                 Err(error) => error,
             };
+            is_first_try = false;
             if error.is_transient() {
                 stall.failed();
                 metrics::counter!(names::OUTCOME_RETRIES).increment(1);
@@ -89,8 +94,8 @@ fn write(store: &Store, mut records: Arc<[Record]>) -> BoxFuture<'_, ()> {
                 continue;
             }
             let (first, second) = records.split_at(records.len() / 2);
-            write(store, first.into()).await;
-            return write(store, second.into()).await;
+            write(store, first.into(), false).await;
+            return write(store, second.into(), false).await;
         }
     })
 }

@@ -267,6 +267,8 @@ async fn everything_held_is_given_up_in_the_end() {
     assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (6, 1));
     lanes.called(&key);
     assert!(lanes.next(&key, false).is_none(), "it stops with one waiting");
-    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (8, 0));
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 0));
+    assert_eq!(lanes.give_up().len(), 1, "which is for others at once, not when the last call has ended");
+    assert_eq!(lanes.room(), 8);
     lanes.drained().await;
 }

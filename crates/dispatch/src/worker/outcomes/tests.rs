@@ -18,7 +18,7 @@ async fn an_outcome_that_is_never_taken_is_written_without_its_words_and_takes_n
     let mut records: Vec<Record> =
         claimed.iter().map(|delivery| record(delivery, Status::Retrying, Some(MINUTE))).collect();
     records[3].last_error = Some("they said \0".to_owned());
-    write(&store, records.into()).await;
+    write(&store, records.into(), true).await;
     for (place, delivery) in claimed.iter().enumerate() {
         let now = store.delivery("acme", &delivery.id).await.unwrap().unwrap();
         let words = if place == 3 { UNSAID } else { "because" };
