@@ -6,6 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use platform::{id, problem::Problem, shutdown::Tasks};
 use time::OffsetDateTime;
 
@@ -67,8 +68,15 @@ impl Intake {
         }
         let sent = topic.producer.send_all(&records).await;
         drop(records);
-        for ((place, Fresh { event, .. }), sent) in fresh.into_iter().zip(sent) {
-            answers[place] = Some(self.conclude(topic, tenant, event, sent).await);
+        let concluding = fresh
+            .into_iter()
+            .zip(sent)
+            .map(async |((place, Fresh { event, .. }), sent)| (place, self.conclude(topic, tenant, event, sent).await));
+        // What the database takes in Kafka's stead shares its commits; else there is nothing to wait for.
+        let concluded =
+            if topic.producer.falls_back() { join_all(concluding).await } else { one_by_one(concluding).await };
+        for (place, answer) in concluded {
+            answers[place] = Some(answer);
         }
         for (place, first, event) in repeats {
             answers[place] = answers[first].as_ref().map(|first| match first {
@@ -122,6 +130,14 @@ impl Intake {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+async fn one_by_one<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut outputs = Vec::with_capacity(futures.size_hint().0);
+    for future in futures {
+        outputs.push(future.await);
+    }
+    outputs
 }
 
 impl Topic {

@@ -266,7 +266,7 @@ impl Reader {
             Some(Ok(message)) => {
                 self.shared.voice.is_well();
                 let record = incoming(&message);
-                let size = record.value.len();
+                let size = record.size();
                 let assignment = self.shared.tracker.lock().assignment(record.partition);
                 self.strays.extend(assignment.map(|assignment| (assignment, record)));
                 Ok(Some(size))
@@ -429,6 +429,18 @@ impl ClientContext for Context {
 }
 
 impl ConsumerContext for Context {
+    fn commit_callback(&self, done: KafkaResult<()>, offsets: &TopicPartitionList) {
+        if done.is_err() {
+            let mut tracker = self.shared.tracker.lock();
+            for element in offsets.elements() {
+                if let Offset::Offset(next) = element.offset() {
+                    tracker.restore(element.partition(), next);
+                }
+            }
+        }
+        self.shared.report(done, "commit");
+    }
+
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         let Rebalance::Revoke(list) = rebalance else { return };
         let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
@@ -463,6 +475,8 @@ impl ConsumerContext for Context {
                 self.shared.are_new.store(true, Relaxed);
                 tracing::info!(?partitions, "Partitions were taken over.");
             }
+            // A reader that failed had some, and others have them now.
+            Rebalance::Assign(_) => self.shared.tell_held(),
             Rebalance::Error(error) => self.shared.voice.error(error, "while sharing partitions"),
             _ => (),
         }

@@ -63,6 +63,12 @@ impl Rejection {
 }
 
 impl Incoming {
+    /// In memory.
+    pub fn size(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        self.value.len() + self.key.as_ref().map_or(0, Vec::len) + headers.sum::<usize>()
+    }
+
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
     }

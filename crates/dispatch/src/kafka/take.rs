@@ -117,7 +117,8 @@ impl Taking {
             topic: Arc::clone(&self.topic),
             partition: record.partition,
             offset: record.offset,
-            at: at(record.at_ms),
+            // Whoever writes to the topic says when; no database has a time before the first ones.
+            at: at(record.at_ms.max(0)),
             key: record.key,
             value: record.value,
             headers: record.headers,

@@ -77,6 +77,13 @@ impl Tracker {
         partitions.iter().all(|partition| self.lines.get(partition).is_none_or(|line| line.under_way.is_empty()))
     }
 
+    /// What was taken was not committed: it is ready again, unless more is by now.
+    pub(super) fn restore(&mut self, partition: i32, next_offset: i64) {
+        if let Some(line) = self.lines.get_mut(&partition) {
+            line.ready.get_or_insert(next_offset);
+        }
+    }
+
     /// What may be committed now, each once.
     pub(super) fn take_ready(&mut self) -> Vec<(i32, i64)> {
         self.lines.iter_mut().filter_map(|(partition, line)| Some((*partition, line.ready.take()?))).collect()
@@ -98,6 +105,24 @@ mod tests {
         assert_eq!(tracker.take_ready(), []);
         tracker.finish(first);
         assert_eq!(tracker.take_ready(), [(0, 20)]);
+        assert_eq!(tracker.take_ready(), []);
+    }
+
+    /// A commit that a rebalance refused was forgotten: until its partition's next record the lag said that rows were missing.
+    #[test]
+    fn what_could_not_be_committed_is_ready_again() {
+        let mut tracker = Tracker::default();
+        let assignment = assigned(&mut tracker, 0);
+        let [first, second] = [10, 20].map(|end| tracker.begin(0, assignment, end).unwrap());
+        tracker.finish(first);
+        assert_eq!(tracker.take_ready(), [(0, 10)]);
+        tracker.restore(0, 10);
+        assert_eq!(tracker.take_ready(), [(0, 10)]);
+        tracker.finish(second);
+        tracker.restore(0, 10);
+        assert_eq!(tracker.take_ready(), [(0, 20)], "which says more");
+        tracker.revoke(0);
+        tracker.restore(0, 20);
         assert_eq!(tracker.take_ready(), []);
     }
 
