@@ -5,6 +5,8 @@
 //! written is committed, in order; a partition that is taken away is waited for a moment, committed, and forgotten. A batch
 //! that ends unwritten, whatever the cause, ends its reader: the next one reads its records again.
 
+mod context;
+
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,9 +20,8 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use platform::{crash::crash_point, shutdown::Tasks};
 use rdkafka::{
-    ClientContext, Message, Offset, TopicPartitionList,
-    config::RDKafkaLogLevel,
-    consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance},
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer},
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
     message::{BorrowedHeaders, BorrowedMessage, Headers},
 };
@@ -30,6 +31,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::context::Context;
 use super::{
     Taking,
     client::{self, Voice},
@@ -410,75 +412,6 @@ impl Shared {
     fn report(&self, done: KafkaResult<()>, what: &'static str) {
         if let Err(error) = done {
             tracing::debug!(%error, what, "Kafka did not do what it was asked to.");
-        }
-    }
-}
-
-struct Context {
-    shared: Arc<Shared>,
-}
-
-impl ClientContext for Context {
-    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.shared.voice.log(facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.shared.voice.error(&error, reason);
-    }
-}
-
-impl ConsumerContext for Context {
-    fn commit_callback(&self, done: KafkaResult<()>, offsets: &TopicPartitionList) {
-        if done.is_err() {
-            let mut tracker = self.shared.tracker.lock();
-            for element in offsets.elements() {
-                if let Offset::Offset(next) = element.offset() {
-                    tracker.restore(element.partition(), next);
-                }
-            }
-        }
-        self.shared.report(done, "commit");
-    }
-
-    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        let Rebalance::Revoke(list) = rebalance else { return };
-        let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-        metrics::counter!(names::KAFKA_REBALANCES, "kind" => "revoke").increment(1);
-        let is_lost = consumer.assignment_lost();
-        // Who leaves has waited already.
-        if !is_lost && !self.shared.is_leaving.load(Relaxed) {
-            self.shared.wait_until_idle(&partitions);
-        }
-        let mut ready = Vec::new();
-        {
-            let mut tracker = self.shared.tracker.lock();
-            for partition in &partitions {
-                ready.extend(tracker.revoke(*partition).map(|next| (*partition, next)));
-            }
-        }
-        self.shared.tell_held();
-        // Whoever lost a partition has no say in it any more.
-        if !is_lost {
-            self.shared.commit(consumer, &ready, CommitMode::Sync);
-        }
-        tracing::info!(?partitions, is_lost, "Partitions were handed over.");
-    }
-
-    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        match rebalance {
-            Rebalance::Assign(list) if list.count() > 0 => {
-                let partitions: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
-                partitions.iter().for_each(|partition| self.shared.tracker.lock().assign(*partition));
-                metrics::counter!(names::KAFKA_REBALANCES, "kind" => "assign").increment(1);
-                self.shared.tell_held();
-                self.shared.are_new.store(true, Relaxed);
-                tracing::info!(?partitions, "Partitions were taken over.");
-            }
-            // A reader that failed had some, and others have them now.
-            Rebalance::Assign(_) => self.shared.tell_held(),
-            Rebalance::Error(error) => self.shared.voice.error(error, "while sharing partitions"),
-            _ => (),
         }
     }
 }

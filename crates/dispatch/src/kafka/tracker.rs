@@ -27,12 +27,14 @@ struct Line {
     under_way: VecDeque<(u64, i64, bool)>,
     /// What may be committed and was not taken yet.
     ready: Option<i64>,
+    /// What was taken last.
+    taken: Option<i64>,
 }
 
 impl Tracker {
     pub(super) fn assign(&mut self, partition: i32) {
         self.next += 1;
-        let line = Line { generation: self.next, under_way: VecDeque::new(), ready: None };
+        let line = Line { generation: self.next, under_way: VecDeque::new(), ready: None, taken: None };
         self.lines.insert(partition, line);
     }
 
@@ -77,16 +79,20 @@ impl Tracker {
         partitions.iter().all(|partition| self.lines.get(partition).is_none_or(|line| line.under_way.is_empty()))
     }
 
-    /// What was taken was not committed: it is ready again, unless more is by now.
+    /// What was taken was not committed: it is ready again, unless more is by now, or was taken since.
     pub(super) fn restore(&mut self, partition: i32, next_offset: i64) {
-        if let Some(line) = self.lines.get_mut(&partition) {
+        if let Some(line) = self.lines.get_mut(&partition).filter(|line| line.taken == Some(next_offset)) {
             line.ready.get_or_insert(next_offset);
         }
     }
 
     /// What may be committed now, each once.
     pub(super) fn take_ready(&mut self) -> Vec<(i32, i64)> {
-        self.lines.iter_mut().filter_map(|(partition, line)| Some((*partition, line.ready.take()?))).collect()
+        let take = |(partition, line): (&i32, &mut Line)| {
+            line.taken = Some(line.ready.take()?);
+            Some((*partition, line.taken?))
+        };
+        self.lines.iter_mut().filter_map(take).collect()
     }
 }
 
@@ -121,6 +127,8 @@ mod tests {
         tracker.finish(second);
         tracker.restore(0, 10);
         assert_eq!(tracker.take_ready(), [(0, 20)], "which says more");
+        tracker.restore(0, 10);
+        assert_eq!(tracker.take_ready(), [], "it would take back what was committed since");
         tracker.revoke(0);
         tracker.restore(0, 20);
         assert_eq!(tracker.take_ready(), []);
