@@ -1,13 +1,15 @@
 //! SIGTERM under load: exit 0, calls in flight end, leases are given back unspent, and the next process does the rest.
 
-use serde_json::json;
 use std::time::Duration;
+
+use serde_json::json;
 use testkit::{
     need,
     receiver::{Answer, Behaviour, Receiver},
 };
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{LATER, replica, send_until_accepted, statuses, subscribe, wait_until_ended};
+use super::{LATER, replica, send_all, send_until_accepted, statuses, subscribe, wait_until_ended};
 use crate::support::{Backend, SOON};
 
 const EVENTS: usize = 1500;
@@ -50,6 +52,30 @@ fn what_a_hanging_call_held_up_is_given_back_at_the_end_of_the_drain() {
     leaver.wait(SOON);
     wait_until_ended(heir.addr());
     assert_eq!(statuses(heir.addr()), [("delivered".to_owned(), 4)].into());
+}
+
+/// It went on claiming what was due, gave it back due at once, and claimed it again, up to a hundred times each, until the drain's time was
+/// over; leases that it held then ended by themselves.
+#[test]
+fn a_worker_with_a_backlog_claims_nothing_more() {
+    const SUBSCRIPTIONS: usize = 20;
+    const BACKLOG: usize = 30_000;
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    for number in 0..SUBSCRIPTIONS {
+        let wide = json!({"event_types": [format!("a.b{number}")], "rate_limit": 10_000, "max_concurrency": 1000});
+        subscribe(addr, &receiver.url("/"), wide);
+    }
+    let at = (OffsetDateTime::now_utc() + Duration::from_secs(8)).format(&Rfc3339).unwrap();
+    let event = |n| json!({"type": format!("a.b{}", n % SUBSCRIPTIONS), "data": n, "deliver_at": at});
+    for start in (0..BACKLOG).step_by(5000) {
+        send_all(addr, (start..start + 5000).map(event));
+    }
+    receiver.received_blocking(1000, LATER);
+    tidegate.terminate();
+    tidegate.wait(SOON).succeeded();
+    assert!(receiver.count() < BACKLOG, "it stopped too late to show anything");
 }
 
 #[test]
