@@ -6,7 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream};
 use platform::{id, problem::Problem, shutdown::Tasks};
 use time::OffsetDateTime;
 
@@ -73,8 +73,10 @@ impl Intake {
             .zip(sent)
             .map(async |((place, Fresh { event, .. }), sent)| (place, self.conclude(topic, tenant, event, sent).await));
         // What the database takes in Kafka's stead shares its commits; else there is nothing to wait for.
-        let concluded =
-            if topic.producer.falls_back() { join_all(concluding).await } else { one_by_one(concluding).await };
+        let concluded: Vec<_> = match topic.producer.falls_back() {
+            true => join_all(concluding).await,
+            false => stream::iter(concluding).then(|one| one).collect().await,
+        };
         for (place, answer) in concluded {
             answers[place] = Some(answer);
         }
@@ -130,14 +132,6 @@ impl Intake {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-async fn one_by_one<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut outputs = Vec::with_capacity(futures.size_hint().0);
-    for future in futures {
-        outputs.push(future.await);
-    }
-    outputs
 }
 
 impl Topic {

@@ -67,7 +67,8 @@ fn a_worker_with_a_backlog_claims_nothing_more() {
         let wide = json!({"event_types": [format!("a.b{number}")], "rate_limit": 10_000, "max_concurrency": 1000});
         subscribe(addr, &receiver.url("/"), wide);
     }
-    let at = (OffsetDateTime::now_utc() + Duration::from_secs(8)).format(&Rfc3339).unwrap();
+    // Late enough for all of them to be in by then, also on a busy machine.
+    let at = (OffsetDateTime::now_utc() + Duration::from_secs(20)).format(&Rfc3339).unwrap();
     let event = |n| json!({"type": format!("a.b{}", n % SUBSCRIPTIONS), "data": n, "deliver_at": at});
     for start in (0..BACKLOG).step_by(5000) {
         send_all(addr, (start..start + 5000).map(event));
