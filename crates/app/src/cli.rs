@@ -224,13 +224,19 @@ pub(crate) struct BenchDispatch {
     /// Deliveries that are in the database before the first measurement; on SQLite only
     #[arg(long, default_value_t = 0)]
     pub stored: u64,
-    /// Up to how many workers
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub workers: u32,
+    /// How many workers each fleet has; the smallest is what the others are compared to
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub workers: Vec<u32>,
+    /// No fleet, as small as the smallest, one in a hundred of whose receivers never answers
+    #[arg(long)]
+    pub without_hanging: bool,
     /// How often each fleet runs, or on SQLite the process and the bare client, in turns. The middle run of each is shown,
     /// and how many times the other's run of the same round it is, in the middle
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
+    /// Another build of tidegate, such as the one before a change: its servers and workers have their rounds between this one's
+    #[arg(long, value_name = "BINARY")]
+    pub beside: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

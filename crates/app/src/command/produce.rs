@@ -5,7 +5,7 @@
 
 pub(super) mod load;
 #[cfg(feature = "kafka")]
-mod straight;
+pub(super) mod straight;
 mod watch;
 
 use std::{fmt::Write, io::IsTerminal, time::Duration};
@@ -99,7 +99,7 @@ impl<'a> Produce<'a> {
         let load = Load::new(self.arguments, &self.run);
         #[cfg(feature = "kafka")]
         let straight = match &self.arguments.kafka {
-            Some(brokers) => Some(straight::Straight::open(brokers, self.arguments, &self.tasks).await?),
+            Some(brokers) => Some(self.straight(brokers).await?),
             None => None,
         };
         #[cfg(feature = "kafka")]
@@ -120,6 +120,13 @@ impl<'a> Produce<'a> {
         bar.finish_and_clear();
         print(&summary(self.arguments, &sent, Some(&delivered)))?;
         conclude(self.arguments.events, &sent, Some(&delivered))
+    }
+
+    #[cfg(feature = "kafka")]
+    async fn straight(&self, brokers: &str) -> anyhow::Result<straight::Straight> {
+        let layers = cli::Source::default().layers()?.with_flag("--kafka", "kafka.brokers", Some(brokers))?;
+        let tenant = self.arguments.server.tenant.as_deref();
+        straight::Straight::open(&layers, self.arguments.size, tenant, &self.tasks).await
     }
 
     async fn subscribe(&mut self) -> anyhow::Result<()> {

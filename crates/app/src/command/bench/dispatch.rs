@@ -1,6 +1,6 @@
 //! `tidegate bench dispatch`: the whole way from intake to receiver, each part beside its bare limit in the same run.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use axum::{Router, extract::State, http::HeaderMap};
@@ -17,7 +17,8 @@ use tokio::{
 use super::{
     bare::{self, Client},
     cpu::Spent,
-    fleet::{Process, SinkState},
+    fleet::{Build, Process, SinkState},
+    rounds::{Rounds, Run},
     rows::{self, Row},
     stores::Stores,
 };
@@ -25,7 +26,10 @@ use crate::{
     cli,
     command::{
         client::Server,
-        produce::load::{self, Load, Way},
+        produce::{
+            load::{self, Load, Way},
+            straight::Straight,
+        },
         samples::Samples,
         sink, terminal,
     },
@@ -66,88 +70,88 @@ struct Receivers {
     hanging: u64,
 }
 
+/// What a fleet is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Plan<'a> {
+    build: Build<'a>,
+    /// So many of its receivers never answer.
+    hanging: u64,
+    workers: u32,
+}
+
+impl fmt::Display for Plan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} worker{}", self.workers, if self.workers == 1 { "" } else { "s" })?;
+        if self.hanging > 0 {
+            f.write_str(", 1 in 100 receivers never answers")?;
+        }
+        f.write_str(if self.build == Build::This { "" } else { ", the other build" })
+    }
+}
+
 /// One process that takes in, others that deliver, and what they share.
-struct Fleet {
+struct Fleet<'a> {
+    plan: Plan<'a>,
     processes: Vec<Process>,
     stores: Stores,
     receivers: Receivers,
-    /// So many of its receivers never answer.
-    hanging: u64,
+    /// Of events that come through the API.
     rounds: Rounds,
-}
-
-/// What one round reached.
-struct Run {
-    per_second: f64,
-    /// Of the processors' time, for so many calls or events.
-    spent: Spent,
-    count: u64,
-    /// Follows all figures.
-    note: String,
-}
-
-/// Rounds of one fleet, or of one limit.
-#[derive(Default)]
-struct Rounds(Vec<Run>);
-
-impl Rounds {
-    /// The one in the middle, and all for a note.
-    fn row(&self, what: impl Into<String>) -> Row {
-        let all: Vec<String> = self.0.iter().map(|run| format!("{:.0}", run.per_second)).collect();
-        let mut sorted: Vec<&Run> = self.0.iter().collect();
-        sorted.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
-        let (per_second, note) =
-            sorted.get(sorted.len() / 2).map_or((0.0, ""), |run| (run.per_second, run.note.as_str()));
-        let spent = Spent::sum(self.0.iter().map(|run| &run.spent)).each(self.0.iter().map(|run| run.count).sum());
-        let spent = if spent.is_empty() { spent } else { format!("; time of the cores for each: {spent}") };
-        Row::rate(what, per_second).note(format!("rounds: {} /s{note}{spent}", all.join(", ")))
-    }
-
-    /// How many times the other's round each is, in the middle: what runs one after the other has the same machine.
-    fn times(&self, other: &Rounds) -> f64 {
-        let mut times: Vec<f64> =
-            self.0.iter().zip(&other.0).map(|(ours, other)| ours.per_second / other.per_second).collect();
-        times.sort_by(f64::total_cmp);
-        f64::midpoint(times[(times.len() - 1) / 2], times[times.len() / 2])
-    }
-
-    fn add(&mut self, per_second: f64) {
-        self.0.push(Run { per_second, spent: Spent::default(), count: 0, note: String::new() });
-    }
+    /// With Kafka: past the API, as a producer of another team writes them.
+    straight: Option<Straight>,
+    straight_rounds: Rounds,
 }
 
 impl Bench<'_> {
+    /// This one, and the one that it is compared to.
+    fn builds(&self) -> Vec<Build<'_>> {
+        [Some(Build::This), self.arguments.beside.as_deref().map(Build::Other)].into_iter().flatten().collect()
+    }
+
     /// One process, no servers. What is compared runs in turns.
     async fn embedded(&self) -> anyhow::Result<()> {
         let cli::BenchDispatch { events, subscriptions, size, rounds, .. } = *self.arguments;
-        let server = [Process::serve("api,worker", &Stores::default(), &self.folder.path().join("data")).await?];
-        if self.arguments.stored > 0 {
-            self.deliver(&server, self.arguments.stored, subscriptions.min(1000), 0).await?;
+        let mut servers = Vec::new();
+        for (place, build) in self.builds().into_iter().enumerate() {
+            let folder = self.folder.path().join(format!("data{place}"));
+            let server = [Process::serve(build, "api,worker", &Stores::default(), &folder).await?];
+            if self.arguments.stored > 0 {
+                self.deliver(&server, self.arguments.stored, subscriptions.min(1000)).await?;
+            }
+            servers.push(server);
         }
         let (hypers_depth, own_depth) = (self.best_depth(Client::Hyper).await?, self.best_depth(Client::Own).await?);
-        let (mut hypers, mut own, mut ours) = (Rounds::default(), Rounds::default(), Rounds::default());
+        let (mut hypers, mut own) = (Rounds::default(), Rounds::default());
+        let mut delivered = vec![Rounds::default(); servers.len()];
         for _ in 0..rounds {
             hypers.0.push(self.bare_client(Client::Hyper, hypers_depth).await?);
             own.0.push(self.bare_client(Client::Own, own_depth).await?);
-            ours.0.push(self.deliver(&server, events, subscriptions, 0).await?);
+            for (server, rounds) in servers.iter().zip(&mut delivered) {
+                rounds.0.push(self.deliver(server, events, subscriptions).await?);
+            }
         }
-        let [server] = server;
         hypers.row(format!("hyper's client, bare, {hypers_depth} at a time")).print()?;
         own.row(bare_client(own_depth)).against("hyper's client", own.times(&hypers), 1.0).print()?;
-        let row = ours.row("events in and delivered, SQLite");
-        row.clone().against("hyper's client", ours.times(&hypers), 0.4).print()?;
-        Row { note: String::new(), ..row }.against("our own client", ours.times(&own), 0.4).print()?;
+        let row = delivered[0].row("events in and delivered, SQLite");
+        row.clone().against("hyper's client", delivered[0].times(&hypers), 0.4).print()?;
+        Row { note: String::new(), ..row }.against("our own client", delivered[0].times(&own), 0.4).print()?;
+        self.others("events in and delivered, SQLite", &delivered)?;
 
         let handler = Process::bare_intake().await?;
-        let (mut bare, mut ours) = (Rounds::default(), Rounds::default());
+        let (mut bare, mut taken) = (Rounds::default(), vec![Rounds::default(); servers.len()]);
         for _ in 0..rounds {
             bare.add(self.send(&handler.server(&self.tasks)?, events, 1, 64).await?);
-            ours.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?);
+            for ([server], rounds) in servers.iter().zip(&mut taken) {
+                rounds.add(self.send(&server.server(&self.tasks)?, events, 1, 64).await?);
+            }
         }
         drop(handler);
         bare.row("bare handler that only parses, 64 callers").print()?;
-        ours.row("single events in, 64 callers").against("bare handler", ours.times(&bare), 0.35).print()?;
+        taken[0].row("single events in, 64 callers").against("bare handler", taken[0].times(&bare), 0.35).print()?;
+        self.others("single events in, 64 callers", &taken)?;
 
+        let [server] = servers.swap_remove(0);
+        drop(servers);
         let store = bare::store(&bare::sqlite(self.folder.path()), events, size).await?;
         Row::rate("bare store, rows in batches of 1,000", store).print()?;
         let ours = self.send(&server.server(&self.tasks)?, events, 1000, 4).await?;
@@ -158,40 +162,41 @@ impl Bench<'_> {
     /// Several processes on shared servers: one takes in, 1, 2 and 3 deliver. All fleets are up and have their bursts in turns,
     /// seconds apart and every other time the other way round, because a machine's minutes differ more than its fleets do.
     async fn fleets(&self, layers: &Layers) -> anyhow::Result<()> {
-        let cli::BenchDispatch { events, workers, subscriptions, rounds, .. } = *self.arguments;
+        let cli::BenchDispatch { ref workers, without_hanging, subscriptions, rounds, .. } = *self.arguments;
         let at_once = self.best_depth(Client::Own).await?;
         Rounds(vec![self.bare_client(Client::Own, at_once).await?]).row(bare_client(at_once)).print()?;
-        let plans: Vec<(u32, u64)> = (1..=workers).map(|many| (many, 0)).chain([(1, subscriptions / 100)]).collect();
+        let fewest = workers.iter().copied().min().unwrap_or(1);
+        let hanging = (!without_hanging).then_some((fewest, subscriptions / 100));
+        let plans: Vec<Plan<'_>> = workers
+            .iter()
+            .map(|many| (*many, 0))
+            .chain(hanging)
+            .flat_map(|(workers, hanging)| self.builds().into_iter().map(move |build| Plan { build, hanging, workers }))
+            .collect();
         let bar = ProgressBar::new((u64::from(rounds) + 1) * plans.len() as u64);
         let mut fleets = Vec::new();
-        for (workers, hanging) in plans {
-            fleets.push(self.fleet(layers, workers, hanging).await?);
+        for plan in plans {
+            fleets.push(self.fleet(layers, plan).await?);
             bar.inc(1);
         }
         for _ in 0..rounds {
             for fleet in &mut fleets {
-                tokio::time::sleep(REST).await;
-                let run = match fleet.hanging {
-                    0 => self.burst(&fleet.processes, &fleet.receivers, events).await?,
-                    // Those that hung before are not called any more: it needs others.
-                    hanging => self.deliver(&fleet.processes, events, subscriptions, hanging).await?,
-                };
+                let api = fleet.processes[0].server(&self.tasks)?;
+                let run = self.round(fleet, &Way::Api(&api)).await?;
                 fleet.rounds.0.push(run);
+                if let Some(straight) = &fleet.straight {
+                    let run = self.round(fleet, &Way::Topic(straight)).await?;
+                    fleet.straight_rounds.0.push(run);
+                }
                 bar.inc(1);
             }
             fleets.reverse();
         }
         bar.finish_and_clear();
-        fleets.sort_by_key(|fleet| (fleet.hanging, fleet.processes.len()));
-        let one = &fleets[0].rounds;
-        one.row("events in and delivered, 1 worker").print()?;
-        for fleet in &fleets[1..] {
-            let (what, bar) = match fleet.hanging {
-                0 => (format!("events in and delivered, {} workers", fleet.processes.len() - 1), 1.0),
-                _ => ("the same, 1 worker, 1 in 100 receivers never answers".to_owned(), 0.9),
-            };
-            fleet.rounds.row(what).against("one worker", fleet.rounds.times(one), bar).print()?;
-        }
+        fleets.sort_by_key(|fleet| fleet.plan);
+        table("straight into Kafka and delivered", &fleets, |fleet| fleet.straight_rounds.clone())?;
+        table("in through the API and delivered", &fleets, |fleet| fleet.rounds.clone())?;
+        table("of these, once all were accepted", &fleets, |fleet| fleet.rounds.rest())?;
         for Fleet { processes, stores, .. } in fleets {
             drop(processes);
             stores.remove().await?;
@@ -199,19 +204,46 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// The rounds of the other build, if there is one.
+    fn others(&self, what: &str, rounds: &[Rounds]) -> anyhow::Result<()> {
+        let [ours, theirs] = rounds else { return Ok(()) };
+        theirs.row(format!("{what}, the other build")).print()?;
+        beside(what, ours, theirs)
+    }
+
+    async fn round(&self, fleet: &Fleet<'_>, way: &Way<'_>) -> anyhow::Result<Run> {
+        tokio::time::sleep(REST).await;
+        let cli::BenchDispatch { events, subscriptions, .. } = *self.arguments;
+        match fleet.plan.hanging {
+            0 => self.burst(&fleet.processes, &fleet.receivers, events, way).await,
+            // Those that hung before are not called any more: it needs others.
+            hanging => {
+                let receivers = self.receivers(&fleet.processes, subscriptions, hanging).await?;
+                self.burst(&fleet.processes, &receivers, events, way).await
+            }
+        }
+    }
+
     /// What a process, its connections, its memory and each of its subscriptions cost once is no part of its rate: a fleet serves
     /// for months. So it serves as much before as it will when it is measured.
-    async fn fleet(&self, layers: &Layers, workers: u32, hanging: u64) -> anyhow::Result<Fleet> {
+    async fn fleet<'b>(&self, layers: &Layers, plan: Plan<'b>) -> anyhow::Result<Fleet<'b>> {
         let stores = Stores::fresh(layers).await?;
         let folder = self.folder.path();
-        let mut processes = vec![Process::serve("api", &stores, folder).await?];
-        let share = stores.with_threads_of(workers);
-        for _ in 0..workers {
-            processes.push(Process::serve("worker", &share, folder).await?);
+        let mut processes = vec![Process::serve(plan.build, "api", &stores, folder).await?];
+        let share = stores.with_threads_of(plan.workers);
+        for _ in 0..plan.workers {
+            processes.push(Process::serve(plan.build, "worker", &share, folder).await?);
         }
         let receivers = self.receivers(&processes, self.arguments.subscriptions, 0).await?;
-        self.burst(&processes, &receivers, self.arguments.events).await?;
-        Ok(Fleet { processes, stores, receivers, hanging, rounds: Rounds::default() })
+        let api = processes[0].server(&self.tasks)?;
+        self.burst(&processes, &receivers, self.arguments.events, &Way::Api(&api)).await?;
+        let layers = stores.layers(layers)?;
+        let straight = match layers.text("kafka.brokers") {
+            Some(_) => Some(Straight::open(&layers, self.arguments.size, None, &self.tasks).await?),
+            None => None,
+        };
+        let (rounds, straight_rounds) = (Rounds::default(), Rounds::default());
+        Ok(Fleet { plan, processes, stores, receivers, rounds, straight, straight_rounds })
     }
 
     /// With how many calls at a time a bare client is fastest.
@@ -230,15 +262,16 @@ impl Bench<'_> {
         let now = || Spent::now(&[("receiver", sink.cpu())], &[]);
         let (events, before) = (self.arguments.events, now());
         let per_second = bare::client(client, sink.addr, events, at_once, self.arguments.size).await?;
-        Ok(Run { per_second, spent: now().since(&before), count: events, note: String::new() })
+        Ok(Run { spent: now().since(&before), count: events, ..Run::rate(per_second) })
     }
 
-    /// Events for subscriptions that are made for them, the first of which never answer.
-    async fn deliver(&self, fleet: &[Process], events: u64, subscriptions: u64, hanging: u64) -> anyhow::Result<Run> {
-        let receivers = self.receivers(fleet, subscriptions, hanging).await?;
-        self.burst(fleet, &receivers, events).await
+    /// Events for subscriptions that are made for them.
+    async fn deliver(&self, server: &[Process], events: u64, subscriptions: u64) -> anyhow::Result<Run> {
+        let receivers = self.receivers(server, subscriptions, 0).await?;
+        self.burst(server, &receivers, events, &Way::Api(&server[0].server(&self.tasks)?)).await
     }
 
+    /// Subscriptions, the first of which never answer.
     async fn receivers(&self, fleet: &[Process], subscriptions: u64, hanging: u64) -> anyhow::Result<Receivers> {
         let (sink, silent) = (Process::sink(&[]).await?, Process::sink(&["--hang"]).await?);
         let server = fleet[0].server(&self.tasks)?;
@@ -258,26 +291,33 @@ impl Bench<'_> {
     }
 
     /// Sends events, one to each of the subscriptions in turn, and waits for all but those that hang.
-    async fn burst(&self, fleet: &[Process], receivers: &Receivers, events: u64) -> anyhow::Result<Run> {
+    async fn burst(&self, fleet: &[Process], receivers: &Receivers, events: u64, way: &Way<'_>) -> anyhow::Result<Run> {
         let Receivers { sink, run, subscriptions, hanging, .. } = receivers;
-        let server = fleet[0].server(&self.tasks)?;
         let arguments = self.produce(events, *subscriptions, 500, 8);
         let sending = Load::new(&arguments, run).under_ids_of(format!("{:08x}", fastrand::u32(..)));
         let expected = (0..events).filter(|number| number % subscriptions >= *hanging).count() as u64;
-        let before: SinkState = sink.server(&self.tasks)?.client().get(sink::COUNTS).await?;
+        let counts = async || sink.server(&self.tasks)?.client().get::<SinkState>(sink::COUNTS).await;
+        let before = counts().await?;
         let before_it = spent(fleet, sink);
         let started = Instant::now();
-        let (way, bar) = (Way::Api(&server), ProgressBar::hidden());
-        let arrivals = self.arrivals(sink, before.distinct + expected);
-        let (sent, ended) = tokio::join!(sending.send(&way, &bar), arrivals);
-        let (sent, (took, state)) = (sent?, ended?);
+        let sent = async {
+            let sent = sending.send(way, &ProgressBar::hidden()).await?;
+            anyhow::Ok((sent, counts().await?.distinct, Instant::now()))
+        };
+        let (sent, ended) = tokio::join!(sent, self.arrivals(sink, before.distinct + expected));
+        let ((sent, meanwhile, accepted), (took, state)) = (sent?, ended?);
         let delivered = state.distinct - before.distinct;
         if sent.accepted != events || delivered != expected {
             bail!("accepted {} of {events}, delivered {delivered} of {expected}", sent.accepted);
         }
-        let spent = spent(fleet, sink).since(&before_it);
-        let per_second = expected as f64 / (took - started).as_secs_f64();
-        Ok(Run { per_second, spent, count: events, note: format!("; {}", latency(&state)) })
+        Ok(Run {
+            rest_per_second: (state.distinct - meanwhile) as f64
+                / took.saturating_duration_since(accepted).as_secs_f64(),
+            spent: spent(fleet, sink).since(&before_it),
+            count: events,
+            note: format!("; {}", latency(&state)),
+            ..Run::rate(expected as f64 / (took - started).as_secs_f64())
+        })
     }
 
     /// Waits until so many different events have come to the sink.
@@ -351,6 +391,35 @@ impl Bench<'_> {
             ..cli::Produce::plain()
         }
     }
+}
+
+/// Every fleet beside the smallest of its build. Nothing if there were no such rounds.
+fn table(what: &str, fleets: &[Fleet<'_>], rounds: impl Fn(&Fleet<'_>) -> Rounds) -> anyhow::Result<()> {
+    let all: BTreeMap<Plan<'_>, Rounds> = fleets.iter().map(|fleet| (fleet.plan, rounds(fleet))).collect();
+    if all.values().any(|rounds| rounds.0.is_empty()) {
+        return Ok(());
+    }
+    for (plan, ours) in &all {
+        let row = ours.row(format!("{what}, {plan}"));
+        let (smallest, its) = all.iter().find(|(other, _)| other.build == plan.build).unwrap_or((plan, ours));
+        let row = if plan == smallest {
+            row
+        } else {
+            row.against(&smallest.to_string(), ours.times(its), if plan.hanging == 0 { 1.0 } else { 0.9 })
+        };
+        row.print()?;
+        if plan.build != Build::This {
+            beside(&format!("{what}, {plan}"), &all[&Plan { build: Build::This, ..*plan }], ours)?;
+        }
+    }
+    Ok(())
+}
+
+/// This build against the other.
+fn beside(what: &str, ours: &Rounds, theirs: &Rounds) -> anyhow::Result<()> {
+    Row { note: String::new(), ..ours.row(format!("{what}: this build")) }
+        .against("the other build", ours.times(theirs), 1.0)
+        .print()
 }
 
 /// So far, by all who take part in a burst.

@@ -17,6 +17,13 @@ use crate::{cli, command::client::Server};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Whose server it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Build<'a> {
+    This,
+    Other(&'a Path),
+}
+
 /// A process of ours. It is killed when it is dropped.
 pub(super) struct Process {
     child: Child,
@@ -40,10 +47,10 @@ pub(super) struct SinkState {
 }
 
 impl Process {
-    pub(super) async fn serve(roles: &str, stores: &Stores, folder: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn serve(build: Build<'_>, roles: &str, stores: &Stores, folder: &Path) -> anyhow::Result<Self> {
         let [addr, ops, grpc] = [free_address()?, free_address()?, free_address()?];
         let flags = ["serve", "--roles", roles, "--addr", &addr.to_string(), "--ops-addr", &ops.to_string()];
-        let mut command = this_binary()?;
+        let mut command = build.command()?;
         command.args(flags).args(["--grpc-addr", &grpc.to_string()]).arg("--data-dir").arg(folder);
         command.env("TIDEGATE__TELEMETRY__LOG", "error");
         command.envs(stores.variables.iter().map(|(name, value)| (name, value)));
@@ -54,7 +61,7 @@ impl Process {
 
     pub(super) async fn sink(flags: &[&str]) -> anyhow::Result<Self> {
         let addr = free_address()?;
-        let mut command = this_binary()?;
+        let mut command = Build::This.command()?;
         command.args(["sink", "--quiet", "--addr", &addr.to_string()]).args(flags);
         let mut process = Process { child: command.spawn().context("a sink could not be started")?, addr };
         process.ready("/").await?;
@@ -64,7 +71,7 @@ impl Process {
     /// What intake is measured against, apart from the load as our own server is.
     pub(super) async fn bare_intake() -> anyhow::Result<Self> {
         let addr = free_address()?;
-        let mut command = this_binary()?;
+        let mut command = Build::This.command()?;
         command.args(["bench", "bare-intake", &addr.to_string()]);
         let mut process = Process { child: command.spawn().context("a server could not be started")?, addr };
         process.ready("/").await?;
@@ -102,11 +109,16 @@ impl Process {
     }
 }
 
-/// Nothing of this process's environment is meant for them.
-fn this_binary() -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("this binary cannot be found")?);
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
-    Ok(command)
+impl Build<'_> {
+    /// Nothing of this process's environment is meant for it.
+    fn command(self) -> anyhow::Result<Command> {
+        let mut command = match self {
+            Build::This => Command::new(std::env::current_exe().context("this binary cannot be found")?),
+            Build::Other(binary) => Command::new(binary),
+        };
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(command)
+    }
 }
 
 pub(super) fn free_address() -> anyhow::Result<SocketAddr> {

@@ -4,6 +4,7 @@ mod bare;
 mod cpu;
 mod dispatch;
 mod fleet;
+mod rounds;
 mod rows;
 mod stores;
 

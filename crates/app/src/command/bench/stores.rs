@@ -40,6 +40,12 @@ impl Stores {
         Ok(Stores { variables, database: Some((server, name)) })
     }
 
+    /// The configuration of a process on these.
+    pub(super) fn layers(&self, layers: &Layers) -> anyhow::Result<Layers> {
+        let variables = self.variables.iter().map(|(name, value)| ((*name).to_owned(), value));
+        Ok(layers.clone().with_environment(variables)?)
+    }
+
     /// For one of so many workers: they share the machine's cores, as each would its own container's.
     pub(super) fn with_threads_of(&self, workers: u32) -> Self {
         let threads = (runtime::cores() / workers as usize).max(1);

@@ -7,10 +7,7 @@ use dispatch::kafka::{Outgoing, Producer, VERSION};
 use platform::shutdown::Tasks;
 
 use super::load::Load;
-use crate::{
-    cli::{self, Source},
-    config,
-};
+use crate::config::{self, Layers};
 
 /// For Kafka to take a batch. A load may queue for longer than a caller of the API would wait.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,16 +20,21 @@ pub(in crate::command) struct Straight {
 }
 
 impl Straight {
-    pub(super) async fn open(brokers: &str, arguments: &cli::Produce, tasks: &Tasks) -> anyhow::Result<Self> {
-        let layers = Source::default().layers()?.with_flag("--kafka", "kafka.brokers", Some(brokers))?;
-        let mut config = config::kafka_only(&layers)?;
+    /// To the topic that the layers name. `size`: of the largest event's data.
+    pub(in crate::command) async fn open(
+        layers: &Layers,
+        size: usize,
+        tenant: Option<&str>,
+        tasks: &Tasks,
+    ) -> anyhow::Result<Self> {
+        let mut config = config::kafka_only(layers)?;
         config.delivery_timeout = PATIENCE;
-        let producer = Producer::start(config, arguments.size.max(1 << 20), tasks).await?;
+        let brokers = config.brokers.clone();
+        let producer = Producer::start(config, size.max(1 << 20), tasks).await?;
         if producer.is_away() {
-            bail!("Kafka at {brokers} does not answer: check --kafka and that it runs");
+            bail!("Kafka at {brokers} does not answer: check its address and that it runs");
         }
-        let tenant = arguments.server.tenant.clone().unwrap_or_else(|| tenancy::door::DEFAULT_TENANT.to_owned());
-        Ok(Straight { producer, tenant })
+        Ok(Straight { producer, tenant: tenant.unwrap_or(tenancy::door::DEFAULT_TENANT).to_owned() })
     }
 
     /// Returns how many records Kafka has, and the first refusal.
