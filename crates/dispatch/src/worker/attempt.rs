@@ -40,6 +40,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONG_WAIT: Duration = Duration::from_secs(300);
 /// A delivery of a subscription that is off is looked at again after this long and up to twice as long, or when it is on.
 const PARKED_WAIT: Duration = Duration::from_secs(3600);
+/// Of what is said of a call that had no answer.
+const LONGEST_DETAIL: usize = 500;
 const ONE: NonZeroU64 = NonZeroU64::MIN;
 
 impl Inner {
@@ -377,8 +379,16 @@ fn headers(reach: &Reach, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderName, H
     let id = MessageId::parse("id", &delivery.event_id);
     let signature = id.map(|id| reach.signer.sign(id, timestamp, body)).unwrap_or_default();
     let mut headers = Vec::with_capacity(reach.headers.len() + 5);
-    headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
-    headers.push((header::USER_AGENT, HeaderValue::from_static(concat!("Tidegate/", env!("CARGO_PKG_VERSION")))));
+    let ours = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::USER_AGENT, concat!("Tidegate/", env!("CARGO_PKG_VERSION"))),
+    ];
+    for (name, value) in ours {
+        // A subscription's own takes its place: receivers take two for none, or for an attack.
+        if reach.headers.iter().all(|(own, _)| *own != name) {
+            headers.push((name, HeaderValue::from_static(value)));
+        }
+    }
     headers.push((HeaderName::from_static("webhook-timestamp"), timestamp.into()));
     for (name, value) in [("webhook-id", delivery.event_id.as_str()), ("webhook-signature", signature.as_str())] {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -392,8 +402,17 @@ fn headers(reach: &Reach, delivery: &Claimed, body: &[u8]) -> Vec<(HeaderName, H
 fn outcome(answer: &Result<Answer, CallError>) -> Outcome {
     match answer {
         Ok(answer) => Outcome::Answered { status: answer.status.as_u16(), retry_after: answer.retry_after },
-        Err(error) => Outcome::NoAnswer { class: error.class(), detail: Cow::Owned(error.to_string()) },
+        Err(error) => Outcome::NoAnswer { class: error.class(), detail: Cow::Owned(cut(error.to_string())) },
     }
+}
+
+/// A certificate names as many hosts as its owner likes, and the error of one that does not fit lists them.
+fn cut(mut detail: String) -> String {
+    if detail.len() > LONGEST_DETAIL {
+        detail.truncate(detail.floor_char_boundary(LONGEST_DETAIL));
+        detail.push('…');
+    }
+    detail
 }
 
 fn new_attempt(duration: Duration, answer: Result<Answer, CallError>, outcome: &Outcome) -> NewAttempt {

@@ -50,6 +50,8 @@ struct Sending<'a> {
     written: usize,
     is_sent: bool,
     broke: Option<io::Error>,
+    /// So many bytes of an answer, as HTTP has them: what TLS says as it closes is none.
+    heard: usize,
 }
 
 /// Why there is no answer.
@@ -86,7 +88,9 @@ impl Http1 {
         let mut input = BytesMut::with_capacity(ROOM);
         let answered = sending.head(&mut input).await;
         let (Head { status, is_http10, headers }, framing) = answered.map_err(|trouble| {
-            let (is_unsent, is_silent) = (sending.written == 0, self.meter.read() == read_before);
+            let is_unsent = sending.written == 0;
+            let is_silent =
+                sending.heard == 0 && (matches!(trouble, Trouble::Ended) || self.meter.read() == read_before);
             trouble.into_failure(is_unsent, is_silent, &self.meter)
         })?;
         progress.enter(Phase::Body);
@@ -112,7 +116,7 @@ impl<'a> Sending<'a> {
             }
         }
         write!(head, "\r\ncontent-length: {}\r\n\r\n", call.body.len()).expect("a vector takes everything");
-        Sending { stream, head, body: &call.body, written: 0, is_sent: false, broke: None }
+        Sending { stream, head, body: &call.body, written: 0, is_sent: false, broke: None, heard: 0 }
     }
 
     /// Reads the head of the answer, behind those that only inform, and what it says of the body.
@@ -163,7 +167,7 @@ impl<'a> Sending<'a> {
     /// Gets on with the request and reads some of the answer. 0: there is no more.
     async fn more(&mut self, input: &mut BytesMut) -> io::Result<usize> {
         input.reserve(ROOM);
-        poll_fn(|context| {
+        let read = poll_fn(|context| {
             self.send(context);
             let polled = poll_read_buf(Pin::new(&mut *self.stream), context, input);
             match self.broke.take_if(|_| polled.is_pending()) {
@@ -172,7 +176,9 @@ impl<'a> Sending<'a> {
                 None => polled,
             }
         })
-        .await
+        .await?;
+        self.heard += read;
+        Ok(read)
     }
 
     fn send(&mut self, context: &mut Context<'_>) {

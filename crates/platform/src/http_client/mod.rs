@@ -185,11 +185,9 @@ impl Inner {
         let mut announcement = None;
         if call.target.is_https {
             progress.enter(Phase::Connect);
-            announcement = self.pool.announce(key).await;
-            if announcement.is_none()
-                && let Some(shared) = self.pool.shared(key)
-            {
-                return Ok(Connection::Http2(shared));
+            match self.pool.shared(key).await {
+                Ok(shared) => return Ok(Connection::Http2(shared)),
+                Err(announced) => announcement = announced,
             }
         }
         let connection = self.open(call, progress).await?;

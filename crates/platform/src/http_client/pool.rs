@@ -2,7 +2,8 @@
 //!
 //! Bounded per host and in all: when the pool is full the older half goes. A connection is kept for a shorter time than
 //! receivers keep theirs, the newest is used first, and a sweeper closes what is left; it ends when nothing is left.
-//! Calls that come while a host's first connection is being opened wait a moment for it: it may be one to share.
+//! Calls that come while a host's first connection is being opened wait a moment for it: it may be one to share. Calls share a
+//! connection only up to what receivers commonly allow: whoever came after that would wait in a line that nobody sees.
 
 use std::{
     sync::{Arc, Weak},
@@ -24,6 +25,10 @@ use super::{
 
 /// A call waits this long for another's connection before it opens one of its own.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// .. and so often where those that are there are full.
+const WAITS: u32 = 8;
+/// Calls that share a connection: the fewest that HTTP/2 recommends receivers to allow.
+const MOST_SHARING: usize = 100;
 
 /// Connections are shared between calls for which all of this is the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -42,7 +47,7 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct State {
     hosts: HashMap<Key, Host>,
-    /// Hosts to which a first connection is being opened; dropping the sender tells those who wait.
+    /// Hosts to which a connection that others wait for is being opened; dropping the sender tells those who wait.
     dials: HashMap<Key, watch::Sender<()>>,
     idle: usize,
     has_sweeper: bool,
@@ -52,9 +57,10 @@ struct State {
 struct Host {
     /// The newest is last.
     http1: Vec<Parked<Box<Http1>>>,
-    http2: Option<Parked<Http2>>,
+    http2: Vec<Parked<Http2>>,
 }
 
+/// Others wait for a connection to this host, until it is dropped.
 pub(super) struct Announcement<'a> {
     pool: &'a Pool,
     key: &'a Key,
@@ -89,27 +95,28 @@ impl Pool {
         (parked.since.elapsed() < self.idle_timeout).then_some(Connection::Http1(parked.connection))
     }
 
-    /// The connection that calls to this host share.
-    pub(super) fn shared(&self, key: &Key) -> Option<Http2> {
-        self.state.lock().shared(key)
-    }
-
-    /// Announces that a connection will be opened to a host of which nothing is known; the announcement ends when it is
-    /// dropped. Where another has announced the same, waits for its end and announces nothing.
-    pub(super) async fn announce<'a>(&'a self, key: &'a Key) -> Option<Announcement<'a>> {
-        let mut end = {
-            let mut state = self.state.lock();
-            if state.hosts.contains_key(key) {
-                return None;
-            }
-            let Some(dial) = state.dials.get(key) else {
-                state.dials.insert(key.clone(), watch::Sender::new(()));
-                return Some(Announcement { pool: self, key });
+    /// A connection to share, or leave to open one: for all who come meanwhile, where the host speaks HTTP/2 or nothing is known
+    /// of it.
+    pub(super) async fn shared<'a>(&'a self, key: &'a Key) -> Result<Http2, Option<Announcement<'a>>> {
+        for waits in 0..WAITS {
+            let mut end = {
+                let mut state = self.state.lock();
+                if let Some(shared) = state.shared(key) {
+                    return Ok(shared);
+                }
+                let host = state.hosts.get(key);
+                if (waits > 0 || host.is_some()) && host.is_none_or(|host| host.http2.is_empty()) {
+                    return Err(None);
+                }
+                let Some(dial) = state.dials.get(key) else {
+                    state.dials.insert(key.clone(), watch::Sender::new(()));
+                    return Err(Some(Announcement { pool: self, key }));
+                };
+                dial.subscribe()
             };
-            dial.subscribe()
-        };
-        drop(timeout(PATIENCE, end.changed()).await);
-        None
+            drop(timeout(PATIENCE, end.changed()).await);
+        }
+        Err(None)
     }
 
     pub(super) fn park(self: &Arc<Self>, key: Key, connection: Box<Http1>) {
@@ -124,16 +131,14 @@ impl Pool {
         self.ensure_sweeper(state);
     }
 
-    /// From now on calls to this host go over this connection, unless another is there already.
+    /// From now on calls to this host go over this connection, too, unless another has room for them.
     pub(super) fn share(self: &Arc<Self>, key: Key, connection: Http2) {
         let since = Instant::now();
         self.make_room();
         let mut state = self.state.lock();
-        let host = state.hosts.entry(key).or_default();
-        let is_there = host.http2.as_ref().is_some_and(|there| there.connection.is_usable());
-        if !is_there {
-            let replaced = host.http2.replace(Parked { connection, since });
-            state.idle += usize::from(replaced.is_none());
+        if state.shared(&key).is_none() {
+            state.hosts.entry(key).or_default().http2.push(Parked { connection, since });
+            state.idle += 1;
         }
         self.ensure_sweeper(state);
     }
@@ -198,16 +203,20 @@ async fn sweep(pool: Weak<Pool>, every: Duration) {
 }
 
 impl State {
+    /// The oldest that has room, so that the others fall idle. Those that have ended go, and a host that is left with none is not
+    /// known any more: one opens a connection for all.
     fn shared(&mut self, key: &Key) -> Option<Http2> {
         let host = self.hosts.get_mut(key)?;
-        let shared = host.http2.as_mut()?;
-        if shared.connection.is_usable() {
-            shared.since = Instant::now();
-            return Some(shared.connection.clone());
+        let before = host.http2.len();
+        host.http2.retain(|shared| shared.connection.is_usable());
+        self.idle -= before - host.http2.len();
+        if before > 0 && host.is_empty() {
+            self.hosts.remove(key);
+            return None;
         }
-        host.http2 = None;
-        self.idle -= 1;
-        None
+        let shared = host.http2.iter_mut().find(|shared| shared.connection.holders() < MOST_SHARING)?;
+        shared.since = Instant::now();
+        Some(shared.connection.clone())
     }
 
     /// Takes out what was parked up to then, for the caller to drop outside the lock.
@@ -219,8 +228,8 @@ impl State {
             let is_over = |shared: &mut Parked<Http2>| {
                 !shared.connection.is_usable() || shared.since <= cutoff && shared.connection.holders() == 0
             };
-            gone.extend(host.http2.take_if(is_over).map(|shared| Connection::Http2(shared.connection)));
-            !host.http1.is_empty() || host.http2.is_some()
+            gone.extend(host.http2.extract_if(.., is_over).map(|shared| Connection::Http2(shared.connection)));
+            !host.is_empty()
         });
         self.idle -= gone.len();
         gone
@@ -228,6 +237,10 @@ impl State {
 }
 
 impl Host {
+    fn is_empty(&self) -> bool {
+        self.http1.is_empty() && self.http2.is_empty()
+    }
+
     fn ages(&self) -> impl Iterator<Item = Instant> {
         self.http1.iter().map(|parked| parked.since).chain(self.http2.iter().map(|shared| shared.since))
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Version;
 use platform::http_client::{CallError, Phase};
+use testkit::eventually;
 
 use super::{
-    open_client,
+    DEADLINE, open_client,
     tls_server::{Authority, Server},
 };
 
@@ -106,6 +107,37 @@ async fn calls_that_hang_do_not_hold_up_the_others() {
     }
     assert!(good.into_iter().all(|result| result.is_ok()));
     assert_eq!(server.connections(), 1);
+}
+
+/// A receiver allows a hundred exchanges at a time over a connection. Those behind them waited for their turn until their time was
+/// over, without ever having been sent.
+#[tokio::test]
+async fn as_many_calls_as_a_connection_takes_may_hang_and_others_go_over_another() {
+    let authority = Authority::new();
+    let server = Server::start(&authority.issue("localhost"), None, &["h2"]).await;
+    let (client, identity) = (open_client(), authority.identity(None));
+    server.call(&client, "/hook", Some(&identity)).await.unwrap();
+    let short = Duration::from_secs(2);
+    let hanging = join_all((0..150).map(|_| server.call_within(&client, "/hang", Some(&identity), short)));
+    let good = join_all((0..100).map(|_| server.call_within(&client, "/hook", Some(&identity), short)));
+    let (hanging, good) = tokio::join!(hanging, good);
+    assert!(hanging.into_iter().all(|result| matches!(result, Err(CallError::Timeout { .. }))));
+    good.into_iter().for_each(|result| drop(result.unwrap()));
+    assert_eq!(server.connections(), 3, "one opens another for all");
+}
+
+/// Its goodbye was followed by a connection for every call, until a sweeper had come.
+#[tokio::test]
+async fn after_a_goodbye_one_call_opens_a_connection_for_all() {
+    let authority = Authority::new();
+    let server = Server::start(&authority.issue("localhost"), None, &["h2"]).await;
+    let (client, identity) = (open_client(), authority.identity(None));
+    server.call(&client, "/last", Some(&identity)).await.unwrap();
+    eventually(DEADLINE, "the goodbye to be heard", async || !server.is_serving()).await;
+    for answer in join_all((0..50).map(|_| server.call(&client, "/hook", Some(&identity)))).await {
+        answer.unwrap();
+    }
+    assert_eq!(server.connections(), 2);
 }
 
 /// The handshake is over for the caller when the receiver refuses it: the connection ends while the request goes out.

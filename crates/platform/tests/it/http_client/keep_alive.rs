@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 use super::{
     DEADLINE, open_client, post,
     raw::{Action, OK, RawServer},
+    tls_server::{Authority, Server},
 };
 
 const BIND: &str = "127.0.0.1:0";
@@ -28,6 +29,18 @@ async fn an_idle_connection_that_dies_under_a_call_costs_no_attempt() {
     let paths: Vec<String> = server.requests().iter().map(|request| request[..7].to_owned()).collect();
     assert_eq!(paths, ["POST /1", "POST /2", "POST /2"]);
     assert_eq!(server.accepted().len(), 2);
+}
+
+/// TLS says that it closes, and that was taken for the beginning of an answer.
+#[tokio::test]
+async fn an_idle_https_connection_that_is_closed_under_a_call_costs_no_attempt() {
+    let authority = Authority::new();
+    let server = Server::start(&authority.issue("localhost"), None, &["http/1.1"]).await;
+    server.close_politely();
+    let (client, identity) = (open_client(), authority.identity(None));
+    assert!(!server.call(&client, "/1", Some(&identity)).await.unwrap().is_resent);
+    let answer = server.call(&client, "/2", Some(&identity)).await.unwrap();
+    assert_eq!((answer.status.as_u16(), answer.is_resent, server.connections()), (200, true, 2));
 }
 
 #[tokio::test]

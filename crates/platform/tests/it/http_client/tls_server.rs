@@ -4,11 +4,12 @@
 
 use std::{
     convert::Infallible,
+    io,
     net::SocketAddr,
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -32,10 +33,11 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::Notify,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::DEADLINE;
 
@@ -85,6 +87,8 @@ pub(super) struct Server {
 #[derive(Default)]
 struct State {
     connections: AtomicUsize,
+    serving: AtomicUsize,
+    closes_politely: AtomicBool,
     seen: Mutex<Vec<Seen>>,
 }
 
@@ -127,6 +131,15 @@ impl Server {
         self.state.connections.load(Ordering::Relaxed)
     }
 
+    pub(super) fn is_serving(&self) -> bool {
+        self.state.serving.load(Ordering::Relaxed) > 0
+    }
+
+    /// From now on each connection answers one request, reads another, and says in TLS that it closes.
+    pub(super) fn close_politely(&self) {
+        self.state.closes_politely.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.state.seen.lock().unwrap().clone()
     }
@@ -154,14 +167,25 @@ impl Server {
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+    state.serving.fetch_add(1, Ordering::Relaxed);
+    serve(stream, acceptor, Arc::clone(&state)).await;
+    state.serving.fetch_sub(1, Ordering::Relaxed);
+}
+
+async fn serve(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
+    let Ok(mut stream) = acceptor.accept(stream).await else { return };
+    if state.closes_politely.load(Ordering::Relaxed) {
+        return polite(&mut stream).await.unwrap_or_default();
+    }
     let peer = stream.get_ref().1.peer_certificates().map(|chain| chain[0].to_vec());
     let visit = Arc::new(Visit { state, peer, last: Notify::new(), dead: Notify::new() });
     let service = {
         let visit = Arc::clone(&visit);
         service_fn(move |request| answer(request, Arc::clone(&visit)))
     };
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // What most receivers allow.
+    builder.http2().max_concurrent_streams(100);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
     loop {
         tokio::select! {
@@ -170,6 +194,14 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
             () = visit.dead.notified() => return,
         }
     }
+}
+
+async fn polite(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    let mut request = [0; 4096];
+    stream.read(&mut request).await?;
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
+    stream.read(&mut request).await?;
+    stream.shutdown().await
 }
 
 /// One connection, as its answers see it.
