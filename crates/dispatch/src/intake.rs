@@ -136,6 +136,19 @@ impl Intake {
         held.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)
     }
 
+    /// The same for what grows: more is set aside only where that which is held does not suffice.
+    pub async fn hold_more(&self, held: &mut Option<Memory>, bytes: usize) -> Result<(), Error> {
+        let enough = held.as_ref().map_or(0, |held| held.num_permits() << 10);
+        if bytes > enough {
+            let more = self.hold(bytes - enough).await?;
+            match held {
+                Some(held) => held.merge(more),
+                None => *held = Some(more),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads one event, makes it durable, and answers what the caller should know of it.
     pub async fn accept(&self, tenant: &Arc<str>, body: &[u8]) -> Result<Event, Problem> {
         match &self.topic {

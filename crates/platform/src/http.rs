@@ -15,8 +15,12 @@ use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::Body as _;
 use serde::{
     Deserialize, Serialize,
-    de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{
+        DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+        value::MapAccessDeserializer,
+    },
 };
+use serde_path_to_error::Track;
 use time::{OffsetDateTime, UtcOffset};
 use utoipa::{IntoParams, ToSchema};
 
@@ -94,9 +98,48 @@ pub fn parse_json<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Proble
     parse_any(body)
 }
 
-/// The same for the few bodies that are arrays.
-pub fn parse_json_array<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Vec<T>, Problem> {
-    parse_any(body)
+/// The same for the few bodies that are arrays. Of more than so many the rest is only seen to be JSON: a small body may have
+/// millions.
+pub fn parse_json_array<'de, T: Deserialize<'de>>(body: &'de [u8], at_most: usize) -> Result<Vec<T>, Problem> {
+    parse_with(body, First { at_most, of: PhantomData })
+}
+
+struct First<T> {
+    at_most: usize,
+    of: PhantomData<T>,
+}
+
+impl<T> Clone for First<T> {
+    fn clone(&self) -> Self {
+        First { ..*self }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for First<T> {
+    type Value = Vec<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<T>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for First<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        let mut first = Vec::new();
+        while first.len() < self.at_most
+            && let Some(item) = items.next_element()?
+        {
+            first.push(item);
+        }
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(first)
+    }
 }
 
 /// Can this be an object? serde also reads a struct from an array, in the order of its fields, which nobody means.
@@ -141,14 +184,22 @@ pub fn utc<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OffsetDa
 }
 
 fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
+    parse_with(body, PhantomData)
+}
+
+fn parse_with<'de, S: DeserializeSeed<'de> + Clone>(body: &'de [u8], seed: S) -> Result<S::Value, Problem> {
     // Which field is wrong costs more to know than to read the body; only what is wrong is read for that.
-    if let Ok(value) = serde_json::from_slice(body) {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    if let Ok(value) = seed.clone().deserialize(&mut deserializer)
+        && deserializer.end().is_ok()
+    {
         return Ok(value);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let cause = error.into_inner();
+    let mut track = Track::new();
+    let value = seed.deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
+    let value = value.map_err(|cause| {
+        let path = track.path().to_string();
         if !cause.is_data() {
             return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {cause}"));
         }
@@ -402,14 +453,14 @@ mod tests {
             assert!(problem["detail"].as_str().unwrap().contains("not an object"), "{problem}");
         }
         assert_eq!(problem("[1,")["code"], "invalid_json");
-        let inner = parse_json_array::<Body>(br#"["text"]"#).unwrap_err();
+        let inner = parse_json_array::<Body>(br#"["text"]"#, 9).unwrap_err();
         let inner = serde_json::to_value(inner).unwrap();
         assert_eq!(inner["detail"], "invalid type: string \"text\", expected an object");
     }
 
     #[test]
     fn objects_inside_a_body_are_objects_and_their_mistakes_have_a_path() {
-        let read = |body: &'static str| parse_json_array::<Object<Body>>(body.as_bytes());
+        let read = |body: &'static str| parse_json_array::<Object<Body>>(body.as_bytes(), 9);
         assert_eq!(read(r#"[{"name":"a","tags":[1]}]"#).unwrap()[0].0.name, "a");
         let problem = |body| serde_json::to_value(read(body).err().unwrap()).unwrap();
         let array = problem(r#"[{"name":"a","tags":[1]},["a",[1]]]"#);
@@ -417,6 +468,19 @@ mod tests {
         assert_eq!(array["detail"], "invalid type: sequence, expected an object");
         assert_eq!(problem(r#"[{"name":"a","tags":[1,"x"]}]"#)["field"], "[0].tags[1]");
         assert_eq!(problem(r#"[{"nmae":"a"}]"#)["field"], "[0].nmae");
+    }
+
+    /// Four million zeros in 8 MiB took a hundred of memory before anybody counted them.
+    #[test]
+    fn of_a_long_array_only_the_first_are_kept_and_all_of_it_is_json() {
+        assert_eq!(parse_json_array::<u8>(b"[1,2,3,\"x\"]", 3).unwrap(), [1, 2, 3]);
+        assert_eq!(parse_json_array::<u8>(b"[1,2]", 2).unwrap(), [1, 2]);
+        for broken in ["[1,2,nope]", "[1,2,3", "[1,2,3] 4", "[1,2,,3]"] {
+            let problem = serde_json::to_value(parse_json_array::<u8>(broken.as_bytes(), 2).unwrap_err()).unwrap();
+            assert_eq!(problem["code"], "invalid_json", "{broken}");
+        }
+        let wrong = serde_json::to_value(parse_json_array::<u8>(b"[1,\"x\",3]", 2).unwrap_err()).unwrap();
+        assert_eq!(wrong["field"], "[1]", "{wrong}");
     }
 
     #[test]

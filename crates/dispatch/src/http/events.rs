@@ -49,6 +49,8 @@ const CHUNKS: usize = ALL_CHUNKS as usize;
 const ALL_CHUNKS: u32 = 4;
 /// Of one request that is read whole; NDJSON is read line by line and has no such bound.
 const LARGEST_BODY: usize = 8 << 20;
+/// So much of a line may wait for its end without memory of its own.
+const SHORT_LINE: usize = 64 << 10;
 
 pub(super) fn routes() -> OpenApiRouter<Dispatch> {
     let intake =
@@ -106,7 +108,7 @@ async fn create(
         require_plain(&headers)?;
         // One line after the other is given memory, so a request that is ahead of the database is read no further.
         let intake = dispatch.intake().clone();
-        let held = lines(body, dispatch.config().max_event).then(move |line| {
+        let held = lines(body, &intake, dispatch.config().max_event).then(move |line| {
             let intake = intake.clone();
             async move {
                 let line = line?;
@@ -119,7 +121,8 @@ async fn create(
     require_json(&headers)?;
     let (body, _held) = read(&dispatch, body).await?;
     if is_array(&body) {
-        let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body)?;
+        let one_too_many = dispatch.config().max_events + 1;
+        let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body, one_too_many)?;
         // They take the place of the body, and the memory that is held for it.
         drop(body);
         let items = items.into_iter().map(|item| Ok((Bytes::from(String::from(Box::<str>::from(item))), None)));
@@ -237,16 +240,16 @@ fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Pro
     Ok((status, Json(Batch { accepted, rejected, results: results.collect() })).into_response())
 }
 
-/// Reads a body whole. It is given memory frame by frame, so a slow sender holds no more than it has sent.
-async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Vec<Memory>), Problem> {
-    let (mut bytes, mut held) = (BytesMut::new(), Vec::new());
+/// Reads a body whole. It is given memory as it comes, so a slow sender holds no more than it has sent, in however small pieces.
+async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Option<Memory>), Problem> {
+    let (mut bytes, mut held) = (BytesMut::new(), None);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| unreadable())?;
         let Some(data) = frame.data_ref() else { continue };
         if bytes.len() + data.len() > LARGEST_BODY {
             return Err(too_large());
         }
-        held.push(dispatch.intake().hold(data.len()).await?);
+        dispatch.intake().hold_more(&mut held, bytes.len() + data.len()).await?;
         bytes.extend_from_slice(data);
     }
     Ok((bytes.freeze(), held))
@@ -267,27 +270,44 @@ fn too_large() -> Problem {
 /// A body that is read line by line, one line in memory at a time.
 struct Lines {
     body: Body,
+    intake: Intake,
     longest: usize,
     buffer: BytesMut,
+    /// So much of it holds no end of a line.
+    searched: usize,
+    /// For a long line that has not ended yet.
+    held: Option<Memory>,
     is_over: bool,
-    /// Within a line that is too long, and was told so.
+    /// Within a line that was given up, and was told so.
     is_skipping: bool,
 }
 
 /// The lines of a body. One that is too long costs itself and no other.
-fn lines(body: Body, longest: usize) -> impl stream::Stream<Item = Result<Bytes, Problem>> {
-    let lines = Lines { body, longest, buffer: BytesMut::new(), is_over: false, is_skipping: false };
+fn lines(body: Body, intake: &Intake, longest: usize) -> impl stream::Stream<Item = Result<Bytes, Problem>> + use<> {
+    let lines = Lines {
+        body,
+        intake: intake.clone(),
+        longest,
+        buffer: BytesMut::new(),
+        searched: 0,
+        held: None,
+        is_over: false,
+        is_skipping: false,
+    };
     stream::unfold(lines, async |mut lines| Some((lines.next().await?, lines)))
 }
 
 impl Lines {
     async fn next(&mut self) -> Option<Result<Bytes, Problem>> {
         loop {
-            let end = self.buffer.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+            let end = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|end| self.searched + end + 1);
             if let Some(end) = end.or_else(|| self.is_over.then_some(self.buffer.len())) {
                 let line = self.buffer.split_to(end).freeze();
+                (self.searched, self.held) = (0, None);
                 let is_rest = std::mem::take(&mut self.is_skipping);
-                if !is_rest && !line.iter().all(u8::is_ascii_whitespace) {
+                // Its end is no part of the event.
+                let line = line.slice_ref(line.trim_ascii());
+                if !is_rest && !line.is_empty() {
                     return Some(Ok(line));
                 }
                 if self.is_over && self.buffer.is_empty() {
@@ -295,23 +315,34 @@ impl Lines {
                 }
                 continue;
             }
+            self.searched = self.buffer.len();
             if self.is_skipping {
-                self.buffer.clear();
+                self.give_up();
             } else if self.buffer.len() > self.longest {
-                self.buffer.clear();
-                self.is_skipping = true;
+                self.give_up();
                 return Some(Err(line_too_long(self.longest)));
+            } else if self.buffer.len() > SHORT_LINE
+                && let Err(error) = self.intake.hold_more(&mut self.held, self.buffer.len()).await
+            {
+                self.give_up();
+                return Some(Err(error.into()));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.buffer.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
                 Some(Err(_)) => {
                     (self.body, self.is_over) = (Body::empty(), true);
-                    self.buffer.clear();
+                    self.give_up();
                     return Some(Err(unreadable()));
                 }
                 None => self.is_over = true,
             }
         }
+    }
+
+    /// What has come of this line is let go, and what is still to come of it.
+    fn give_up(&mut self) {
+        self.buffer.clear();
+        (self.searched, self.held, self.is_skipping) = (0, None, true);
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::{receiver::Receiver, wait_until};
 
 use super::{deliveries, replica, subscribe, wait_until_all_ended};
-use crate::support::{Backend, Call, Connection, Response, SOON, Setup, each_backend, each_queue};
+use crate::support::{ADMIN_KEY, Backend, Call, Connection, Response, SOON, Setup, each_backend, each_queue};
 
 each_queue! {
     a_wrong_event_is_refused_and_nothing_is_stored
@@ -193,6 +193,32 @@ fn an_array_is_given_memory_once() {
     drop(stalled);
 }
 
+/// Each piece of a body was rounded up to a KiB of intake's 128 MiB: less than a megabyte in pieces of a byte took all of it, and
+/// every tenant's events were refused until that request's time was over.
+#[test]
+fn a_body_in_tiny_pieces_is_given_no_more_memory_than_it_has() {
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    let mut stalled: Vec<Connection> = Vec::new();
+    for content_type in ["application/json", "application/x-ndjson"] {
+        let mut connection = Connection::open(addr).unwrap();
+        let head = format!(
+            "POST /v1/events HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {ADMIN_KEY}\r\ncontent-type: {content_type}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+        connection.send(head.as_bytes()).unwrap();
+        connection.send("1\r\n \r\n".repeat(140_000).as_bytes()).unwrap();
+        stalled.push(connection);
+    }
+    // The pieces are read while others are served.
+    for _ in 0..20 {
+        post(addr, json!({"type": "a.b", "data": "x".repeat(100_000)}).to_string()).expect(202);
+    }
+    for mut connection in stalled {
+        connection.send(b"13\r\n{\"type\":\"a\",\"data\":\r\n2\r\n1}\r\n0\r\n\r\n").unwrap();
+        assert_eq!(connection.receive().unwrap().status, 202);
+    }
+}
+
 fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
     // The door is locked, so private addresses are not called.
     let tidegate = backend.locked().start();
@@ -233,6 +259,8 @@ fn a_wrong_subscription_is_refused_and_nothing_is_stored(backend: &Backend) {
         (json!({"timeout": "99ms"}), "timeout"),
         (json!({"timeout": "31s"}), "timeout"),
         (json!({"timeout": 15}), "timeout"),
+        (json!({"timeout": "18446744073709551615s 1000ms"}), "timeout"),
+        (json!({"description": "x".repeat(1001)}), "description"),
         (json!({"retry_schedule": ["soon"]}), "retry_schedule"),
         (json!({"retry_schedule": ["0s"]}), "retry_schedule"),
         (json!({"ordering": "random"}), "ordering"),
