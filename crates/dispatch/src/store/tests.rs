@@ -647,12 +647,14 @@ async fn in_sqlite_what_waits_for_nobody_ends_with_retention_and_what_waits_for_
     subscribed(&store, "sub_1").await;
     take_in(&store, vec![event("waits", 1)]).await;
     let count = async || store.events("acme", &EventFilter::default(), None, 10).await.unwrap().len();
-    let long_ago = "UPDATE events SET created_at = created_at - 1000";
+    let long_ago = "UPDATE events SET created_at = created_at - 100000";
     let Database::Sqlite(sqlite) = &store.database else { panic!("it is SQLite") };
     sqlite.write(move |connection| connection.execute(long_ago, [])).await.unwrap();
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 1, "it is on its way");
     store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap().unwrap();
+    store.forget(MINUTE).await.unwrap();
+    assert_eq!(count().await, 1, "a short pause costs nothing");
     store.forget(Duration::ZERO).await.unwrap();
     assert_eq!(count().await, 0, "a paused subscription keeps nothing for longer");
 }

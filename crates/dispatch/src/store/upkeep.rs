@@ -169,20 +169,20 @@ async fn drop_partitions(postgres: &Postgres, retention: Duration) -> Result<u64
 async fn end_old_days(client: &mut Object, retention: Duration) -> Result<u64, Error> {
     let today = database_date(client).await?;
     let keep_from = keep_from(today, retention);
-    let gone = end_days_before(client, keep_from).await;
+    let gone = end_days_before(client, keep_from, retention).await;
     let before = bound("evt", keep_from);
     client.execute(include_str!("postgres/cancel_orphans.sql"), &[&before]).await?;
     client.execute(include_str!("postgres/delete_old_keys.sql"), &[&before]).await?;
     gone
 }
 
-async fn end_days_before(client: &mut Object, keep_from: Date) -> Result<u64, Error> {
+async fn end_days_before(client: &mut Object, keep_from: Date, retention: Duration) -> Result<u64, Error> {
     let mut gone = 0;
     for (table, _) in PARTITIONED {
         let partitions = client.query(include_str!("postgres/list_partitions.sql"), &[&table]).await?;
         let oldest = partition(table, keep_from);
         for name in partitions.iter().map(|row| row.get::<_, String>(0)).filter(|name| *name < oldest) {
-            gone += u64::from(end_day(client, table, &name).await?);
+            gone += u64::from(end_day(client, table, &name, retention).await?);
         }
     }
     Ok(gone)
@@ -194,11 +194,14 @@ pub(super) fn keep_from(today: Date, retention: Duration) -> Date {
     today - time::Duration::days(i64::try_from(days).unwrap_or(i64::MAX / 2))
 }
 
-/// Ends a day of a table, but for what waits for its time: a delivery, and its event, which may be of an earlier day.
-/// Returns whether the whole partition went.
-async fn end_day(client: &mut Object, table: &str, name: &str) -> Result<bool, Error> {
-    let waits = "d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM subscriptions s \
-        WHERE s.tenant_id = d.tenant_id AND s.id = d.subscription_id AND s.enabled)";
+/// Ends a day of a table, but for what waits for its time: a delivery, and its event, which may be of an earlier day. A subscription
+/// that was switched off not long ago may be resumed any moment. Returns whether the whole partition went.
+async fn end_day(client: &mut Object, table: &str, name: &str, retention: Duration) -> Result<bool, Error> {
+    let waits = format!(
+        "d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM subscriptions s WHERE s.tenant_id = d.tenant_id AND s.id = d.subscription_id \
+         AND (s.enabled OR (s.deleted_at IS NULL AND s.updated_at > now() - interval '{} s')))",
+        retention.as_secs()
+    );
     let (any, rest) = match table {
         "deliveries" => (
             format!("SELECT EXISTS (SELECT 1 FROM {name} d WHERE {waits})"),

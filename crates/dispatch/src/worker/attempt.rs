@@ -129,14 +129,19 @@ impl Inner {
             record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
         // An ordered line has a new head.
         let wakes_poller = is_soon || job.delivery.is_ordered;
-        let ended = Ended { inner: Arc::clone(&self), record, runner: Some((key, kept)), wakes_poller };
+        let ended = Ended {
+            inner: Arc::clone(&self),
+            record,
+            runner: Some((key, job.delivery.data.len(), kept)),
+            wakes_poller,
+        };
         self.leave(ended, is_urgent).await;
     }
 
     /// A runner is done with a job, its outcome written: the next in its lane may go.
-    pub(super) fn go_on(self: &Arc<Self>, key: LaneKey) {
+    pub(super) fn go_on(self: &Arc<Self>, key: LaneKey, bytes: usize) {
         let may_go_on = !self.tasks.stopping().is_cancelled();
-        if let Some(job) = self.lanes.next(&key, may_go_on) {
+        if let Some(job) = self.lanes.next(&key, bytes, may_go_on) {
             let endpoint = self.deps.catalog.endpoint(&key.tenant, &key.subscription);
             self.begin(key, job, endpoint.as_ref().and_then(|endpoint| endpoint.reach.as_ref()));
         }

@@ -60,7 +60,7 @@ const AHEAD_OF_TURNS: usize = 1024;
 const LULL_WITHIN: Duration = Duration::from_millis(500);
 /// .. and after a wait in vain nobody waits for so many times as long.
 const NO_LULL: u32 = 30;
-/// No lane takes more than this part of all calls.
+/// No lane takes more than this part of all calls, or of the payloads in hand.
 const LARGEST_SHARE: usize = 8;
 
 /// Which lane: tenant and subscription.
@@ -98,6 +98,8 @@ struct Lane {
     counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
+    /// Of the payloads that run or wait in it.
+    bytes: usize,
     /// For those that wait for the rate, once there are any.
     heads: Option<Arc<Semaphore>>,
 }
@@ -153,6 +155,11 @@ impl Lanes {
         self.most.saturating_sub(self.held.load(Relaxed) + self.promised.load(Relaxed))
     }
 
+    /// How many bytes of payloads this process should still take.
+    pub(super) fn room_for_bytes(&self) -> usize {
+        MOST_BYTES.saturating_sub(self.bytes.load(Relaxed))
+    }
+
     /// Waits until there is room for so many more, while jobs leave fast enough to make it within `patience`. After one who waited
     /// in vain nobody does for a while: what finds no room goes to the store, for anyone to claim.
     pub(super) async fn wait_for_room(&self, count: usize, patience: Duration) {
@@ -200,7 +207,7 @@ impl Lanes {
     }
 
     fn is_full_of_bytes(&self) -> bool {
-        self.bytes.load(Relaxed) >= MOST_BYTES
+        self.room_for_bytes() == 0
     }
 
     /// A claimed delivery is in hand from now on.
@@ -212,14 +219,18 @@ impl Lanes {
     pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
         let mut lanes = self.lanes.lock();
         let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
-        if lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
+        let bytes = job.delivery.data.len();
+        let is_light = lane.bytes == 0 || lane.bytes + bytes <= MOST_BYTES / LARGEST_SHARE;
+        if is_light && lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
+            lane.bytes += bytes;
             add(&self.waiting_for_turns, 1);
             self.count(1, 1);
             return Placed::Run(job);
         }
-        if lane.queue.len() < LONGEST.min(LINE_SECONDS * shape.per_second as usize).max(1) {
+        if is_light && lane.queue.len() < LONGEST.min(LINE_SECONDS * shape.per_second as usize).max(1) {
             lane.queue.push_back(job);
+            lane.bytes += bytes;
             self.count(1, 0);
             return Placed::Queued;
         }
@@ -253,10 +264,11 @@ impl Lanes {
         !lane.queue.is_empty()
     }
 
-    /// A runner is done with a job, its outcome written: here is its next one, or it ends.
-    pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
+    /// A runner is done with a job of so many bytes, its outcome written: here is its next one, or it ends.
+    pub(super) fn next(&self, key: &LaneKey, bytes: usize, may_go_on: bool) -> Option<Job> {
         let mut lanes = self.lanes.lock();
         let lane = lanes.get_mut(key)?;
+        lane.bytes -= bytes;
         lane.finished(Instant::now());
         lane.writing -= 1;
         if may_go_on && let Some(job) = lane.queue.pop_front() {
@@ -275,7 +287,11 @@ impl Lanes {
 
     /// Takes out what waits in queues, for a worker that stops.
     pub(super) fn give_up(&self) -> Vec<Job> {
-        let waiting: Vec<Job> = self.lanes.lock().values_mut().flat_map(|lane| lane.queue.drain(..)).collect();
+        let mut waiting = Vec::new();
+        for lane in self.lanes.lock().values_mut() {
+            lane.bytes -= lane.queue.iter().map(|job| job.delivery.data.len()).sum::<usize>();
+            waiting.extend(lane.queue.drain(..));
+        }
         self.count(-isize::try_from(waiting.len()).unwrap_or(0), 0);
         waiting
     }
@@ -317,6 +333,7 @@ impl Lane {
             done: 0,
             counted_from: now,
             writing: 0,
+            bytes: 0,
             heads: None,
         }
     }

@@ -75,7 +75,10 @@ impl Leases {
     fn older_than(&self, now: Instant, age: Duration) -> Vec<(u64, String, i64)> {
         let held = self.held.lock();
         let old = held.iter().filter(|(_, held)| now.saturating_duration_since(held.since) >= age);
-        old.map(|(number, held)| (*number, held.delivery.clone(), held.fence)).collect()
+        let mut old: Vec<_> = old.map(|(number, held)| (*number, held.delivery.clone(), held.fence)).collect();
+        // As outcomes are written: two that write the same rows must not wait for each other.
+        old.sort_unstable_by(|a, b| a.1.cmp(&b.1));
+        old
     }
 
     fn begin_anew(&self, numbers: impl Iterator<Item = u64>, now: Instant) {

@@ -175,8 +175,10 @@ impl Worker {
             }
             let room = u32::try_from(lanes.room()).unwrap_or(u32::MAX);
             crash_point("claim.before");
+            // Few events are as large as they may be; but those of a backlog may all be.
+            let fitting = u32::try_from(2 * lanes.room_for_bytes() / deps.config.max_event).unwrap_or(u32::MAX);
             // Half of the room is for what has waited in flight since it was made.
-            let limit = room.div_ceil(2).min(deps.config.batch_size);
+            let limit = room.div_ceil(2).min(deps.config.batch_size).min(fitting.max(1));
             let Found { claimed, is_all } = deps.store.claim(&deps.lease, limit, room).await?;
             if !claimed.is_empty() {
                 crash_point("claim.after");

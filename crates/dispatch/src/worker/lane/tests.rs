@@ -99,7 +99,7 @@ async fn wait_while_one_leaves(every: Duration, count: usize) -> (Duration, usiz
         for key in &keys {
             tokio::time::sleep(every).await;
             lanes.called(key);
-            lanes.next(key, true);
+            lanes.next(key, 0, true);
         }
     };
     tokio::select! {
@@ -206,7 +206,7 @@ async fn room_that_others_take_is_not_waited_for_again() {
             fill();
             tokio::time::sleep(Duration::from_millis(10)).await;
             lanes.called(&key);
-            lanes.next(&key, true);
+            lanes.next(&key, 0, true);
         }
     };
     let all = async {
@@ -235,6 +235,29 @@ fn there_is_no_room_beside_64_mib_of_payloads() {
     assert_eq!(lanes.room(), 8);
 }
 
+/// One slow receiver of large events took all memory for payloads, and nobody's events were claimed any more.
+#[test]
+fn a_lane_takes_only_its_share_of_the_payloads_in_hand() {
+    let (now, lanes) = (Instant::now(), Lanes::new(64));
+    let key = LaneKey { tenant: "acme".into(), subscription: "sub".into() };
+    let share = MOST_BYTES / LARGEST_SHARE;
+    let Job { delivery, .. } = job(now);
+    let large = |bytes: usize| lanes.job(Claimed { data: Bytes::from(vec![b' '; bytes]), ..delivery.clone() }, now);
+    let shape = Shape { calls: 2, per_second: 100 };
+    for _ in 0..2 {
+        assert!(matches!(lanes.place(&key, large(share / 4), shape, now), Placed::Run(_)));
+    }
+    assert!(matches!(lanes.place(&key, large(share / 2), shape, now), Placed::Queued));
+    assert!(matches!(lanes.place(&key, large(1), shape, now), Placed::Full(..)));
+    assert!(lanes.room() > 0 && lanes.promise().is_some(), "others have room");
+    lanes.called(&key);
+    assert!(lanes.next(&key, share / 4, true).is_some());
+    assert!(matches!(lanes.place(&key, large(share / 4), shape, now), Placed::Queued));
+    drop(lanes.give_up());
+    let another = LaneKey { subscription: "sub_2".into(), ..key };
+    assert!(matches!(lanes.place(&another, large(2 * share), shape, now), Placed::Run(_)), "the first one always");
+}
+
 #[test]
 fn two_seconds_of_a_rate_stand_in_line() {
     let now = Instant::now();
@@ -253,7 +276,7 @@ async fn what_was_not_begun_is_given_up_at_once() {
     assert_eq!(lanes.give_up().len(), 2);
     assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 1));
     lanes.called(&key);
-    assert!(lanes.next(&key, false).is_none());
+    assert!(lanes.next(&key, 0, false).is_none());
     lanes.drained().await;
 }
 
@@ -263,10 +286,10 @@ async fn everything_held_is_given_up_in_the_end() {
     let (lanes, key) = full(now);
     assert_eq!(lanes.room(), 5);
     lanes.called(&key);
-    assert!(lanes.next(&key, true).is_some());
+    assert!(lanes.next(&key, 0, true).is_some());
     assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (6, 1));
     lanes.called(&key);
-    assert!(lanes.next(&key, false).is_none(), "it stops with one waiting");
+    assert!(lanes.next(&key, 0, false).is_none(), "it stops with one waiting");
     assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 0));
     assert_eq!(lanes.give_up().len(), 1, "which is for others at once, not when the last call has ended");
     assert_eq!(lanes.room(), 8);
