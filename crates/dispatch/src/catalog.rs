@@ -17,7 +17,7 @@ use std::{
 };
 
 use axum::http::{HeaderName, HeaderValue};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 use platform::{
     config::Invalid,
@@ -117,7 +117,7 @@ struct Inner {
     tenants: RwLock<HashMap<Arc<str>, TenantCatalog>>,
     version: AtomicI64,
     /// Subscriptions that were switched on since someone asked.
-    switched_on: Mutex<Vec<SubscriptionKey>>,
+    switched_on: Mutex<HashSet<SubscriptionKey>>,
     /// When the last refresh began. One at a time: the later one finds nothing left to do.
     refreshed: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -219,7 +219,7 @@ impl Catalog {
     }
 
     /// The subscriptions that were off and are on, each told once.
-    pub fn take_switched_on(&self) -> Vec<SubscriptionKey> {
+    pub fn take_switched_on(&self) -> HashSet<SubscriptionKey> {
         std::mem::take(&mut self.inner.switched_on.lock())
     }
 
@@ -308,7 +308,7 @@ impl Catalog {
         }
         if endpoint.enabled && before.is_some_and(|before| !before.enabled) {
             let key = (Arc::clone(&endpoint.tenant), Arc::clone(&endpoint.id));
-            self.inner.switched_on.lock().push(key);
+            self.inner.switched_on.lock().insert(key);
         }
         tenant.by_id.insert(Arc::clone(&endpoint.id), endpoint);
     }

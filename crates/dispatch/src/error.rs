@@ -56,6 +56,12 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Did the database take too long for what it was given?
+    #[cfg(feature = "kafka")]
+    pub(crate) fn is_deadline(&self) -> bool {
+        matches!(self, Error::Database(db::Error::Deadline(_)))
+    }
 }
 
 impl From<Refused> for Error {

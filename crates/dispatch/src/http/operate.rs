@@ -70,7 +70,7 @@ async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> 
     let is_disabled = found(dispatch, caller, id).await?.disabled_reason.is_some();
     let row = dispatch.store().switch_subscription(&caller.actor, &caller.tenant, id, is_on).await?;
     let row = row.ok_or_else(|| Problem::not_found("subscription", id))?;
-    let shown = show(dispatch, &caller.tenant, row).await?;
+    let shown = show(dispatch, &caller.tenant, row).await;
     if is_on && is_disabled {
         dispatch.tell_of_enabling(&caller.tenant, id).await?;
     }
@@ -111,7 +111,7 @@ async fn rotate_secret(
         }
         require_room(&catalog.secrets(tenant, &id).await?, sealed.len())?;
         let Some(now) = dispatch.store().rotate(&caller.actor, &row, sealed, OVERLAP).await? else { continue };
-        let shown = show(&dispatch, tenant, now).await?;
+        let shown = show(&dispatch, tenant, now).await;
         return Ok(Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown }));
     }
     Err(busy())

@@ -26,6 +26,8 @@ use crate::{
     tls::Tls,
 };
 
+/// Of a description.
+const LONGEST_DESCRIPTION: usize = 1000;
 const MOST_HEADERS: usize = 50;
 /// In place of a header's value.
 const HIDDEN: &str = "***";
@@ -98,6 +100,11 @@ impl SubscriptionIn {
             signatures: self.signatures.unwrap_or(settings.signatures),
         };
         Target::parse(&settings.url, allow_private)?;
+        if let Some(Some(description)) = &self.description
+            && description.len() > LONGEST_DESCRIPTION
+        {
+            return Err(Invalid::new("description", format!("it has at most {LONGEST_DESCRIPTION} bytes")).into());
+        }
         Matcher::parse("event_types", &settings.event_types)?;
         if let Some(filter) = &settings.filter {
             Filter::new("filter", filter)?;
@@ -140,7 +147,8 @@ impl SubscriptionIn {
         let tls = self.tls.clone().unwrap_or(before);
         if let Some(tls) = &tls {
             tls.identity()?;
-            if !url.starts_with("https:") {
+            // Checked before, and its scheme may be in any letters.
+            if !Target::parse(url, true)?.is_https() {
                 let fix = "it has no use without an https URL: change the url, or take tls away with null";
                 return Err(Invalid::new("tls", fix).into());
             }
@@ -214,7 +222,7 @@ pub(super) async fn create(
         error.into()
     })?;
     let row = row.ok_or_else(|| Problem::not_found("tenant", tenant))?;
-    let shown = show(&dispatch, tenant, row).await?;
+    let shown = show(&dispatch, tenant, row).await;
     Ok((StatusCode::CREATED, Json(Subscription { secret: Some(secret.text().expose().to_owned()), ..shown })))
 }
 
@@ -293,7 +301,7 @@ pub(super) async fn update(
         if now.settings.url != row.settings.url {
             forget_circuit(&dispatch, &now).await?;
         }
-        let shown = show(&dispatch, tenant, now).await?;
+        let shown = show(&dispatch, tenant, now).await;
         if is_told {
             dispatch.tell_of_enabling(tenant, &id).await?;
         }
@@ -315,8 +323,8 @@ pub(super) async fn delete(
     if !dispatch.store().delete_subscription(&caller.actor, &caller.tenant, &id).await? {
         return Err(Problem::not_found("subscription", &id));
     }
-    dispatch.catalog().refresh().await?;
     dispatch.cancel_all_of(&caller.tenant, &id);
+    catch_up(&dispatch, &id).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -354,10 +362,20 @@ pub(super) fn require_room(secrets: &OpenSecrets, more: usize) -> Result<(), Pro
     Err(Problem::conflict("too_many_secrets", detail))
 }
 
+/// After a change, which is committed whatever the database does now. A caller who was told that it failed would change it again, and
+/// would never see a secret that is shown once.
+async fn catch_up(dispatch: &Dispatch, subscription: &str) {
+    if let Err(error) = dispatch.catalog().refresh().await {
+        tracing::warn!(subscription, error = %Chain(&error), "A change is seen by this replica a little later.");
+    }
+}
+
 /// After a change: brings the catalog up to date, and shows the result.
-pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
-    dispatch.catalog().refresh().await?;
-    shown(dispatch, tenant, row).await
+pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Subscription {
+    catch_up(dispatch, &row.id).await;
+    let secrets = dispatch.catalog().secrets(tenant, &row.id).await;
+    let is_unusable = matches!(&secrets, Err(error) if !error.is_transient());
+    view(dispatch, tenant, row, secrets.ok(), is_unusable)
 }
 
 async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
@@ -367,11 +385,22 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         // What is not secret can be shown all the same.
         Err(_) => None,
     };
-    let is_unusable = secrets.is_none() || dispatch.catalog().is_unusable(tenant, &row.id);
+    let is_unusable = secrets.is_none();
+    Ok(view(dispatch, tenant, row, secrets, is_unusable))
+}
+
+fn view(
+    dispatch: &Dispatch,
+    tenant: &str,
+    row: SubscriptionRow,
+    secrets: Option<OpenSecrets>,
+    is_unusable: bool,
+) -> Subscription {
+    let is_unusable = is_unusable || dispatch.catalog().is_unusable(tenant, &row.id);
     let is_asymmetric = row.settings.signatures == Signatures::Both;
     let public_keys = secrets.as_ref().filter(|_| is_asymmetric).map(OpenSecrets::public_keys);
     let (headers, tls) = secrets.map(|secrets| (secrets.headers, secrets.tls)).unwrap_or_default();
-    Ok(Subscription {
+    Subscription {
         headers: headers.into_keys().map(|name| (name, HIDDEN.to_owned())).collect(),
         tls: tls.as_ref().map(Tls::view),
         state: match is_unusable {
@@ -388,5 +417,5 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
         public_keys: public_keys.unwrap_or_default(),
         secret: None,
         gate: None,
-    })
+    }
 }

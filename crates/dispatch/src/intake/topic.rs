@@ -125,8 +125,8 @@ impl Intake {
                 Err(Problem::unavailable("kafka_unavailable", detail, 1))
             }
             Err(Error::KafkaAway) if topic.producer.falls_back() => {
-                metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
                 let accepted = self.accept_event(tenant, event, None).await?;
+                metrics::counter!(names::QUEUED_IN_DATABASE).increment(1);
                 Ok(Event { queued_in: Some("database"), ..accepted })
             }
             Err(error) => Err(error.into()),

@@ -417,12 +417,14 @@ impl Shared {
 }
 
 fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
-    let (mut headers, mut unnamed) = (Vec::new(), 0);
+    let (mut headers, mut is_cut) = (Vec::new(), false);
     for header in message.headers().into_iter().flat_map(named) {
-        match header {
-            Some(header) => headers.push(header),
-            None => unnamed += 1,
-        }
+        // A record may have hundreds of thousands, and it will be rejected.
+        let Some(header) = header else {
+            is_cut = true;
+            break;
+        };
+        headers.push(header);
     }
     Incoming {
         partition: message.partition(),
@@ -431,7 +433,7 @@ fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().unwrap_or_default().to_vec(),
         headers,
-        unnamed,
+        is_cut,
     }
 }
 

@@ -36,8 +36,8 @@ pub struct Incoming {
     pub key: Option<Vec<u8>>,
     pub value: Vec<u8>,
     pub headers: Vec<(String, Vec<u8>)>,
-    /// Headers whose name is not UTF-8, and which are therefore not among the others.
-    pub unnamed: usize,
+    /// The name of a header is not UTF-8; neither it nor those behind it are among the others.
+    pub is_cut: bool,
 }
 
 /// An event that was read from a record, and not yet checked.
@@ -65,7 +65,7 @@ impl Rejection {
 impl Incoming {
     /// In memory.
     pub fn size(&self) -> usize {
-        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        let headers = self.headers.iter().map(|header| size_of_val(header) + header.0.len() + header.1.len());
         self.value.len() + self.key.as_ref().map_or(0, Vec::len) + headers.sum::<usize>()
     }
 
@@ -94,9 +94,8 @@ impl Incoming {
     }
 
     pub fn decode(&self, max_event: usize) -> Result<Decoded, Rejection> {
-        if self.unnamed > 0 {
-            let detail = format!("the names of {} of its headers are not UTF-8 text", self.unnamed);
-            return Err(Rejection::new("bad_header", detail));
+        if self.is_cut {
+            return Err(Rejection::new("bad_header", "the name of one of its headers is not UTF-8 text"));
         }
         if let Some(version) = self.text(VERSION_HEADER)?
             && version.parse() != Ok(VERSION)
@@ -131,7 +130,7 @@ mod tests {
 
     fn record(value: &[u8], headers: &[(&str, &str)]) -> Incoming {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
-        Incoming { partition: 3, offset: 7, at_ms: 99, key: None, value: value.to_vec(), headers, unnamed: 0 }
+        Incoming { partition: 3, offset: 7, at_ms: 99, key: None, value: value.to_vec(), headers, is_cut: false }
     }
 
     #[test]
@@ -160,7 +159,7 @@ mod tests {
             (record(good, &[(VERSION_HEADER, "2")]), "unknown_version"),
             (record(good, &[(TENANT_HEADER, "No Such")]), "bad_tenant"),
             (record(&[b' '; 2000], &[]), "event_too_large"),
-            (Incoming { unnamed: 1, ..record(good, &[]) }, "bad_header"),
+            (Incoming { is_cut: true, ..record(good, &[]) }, "bad_header"),
         ];
         for (record, reason) in cases {
             assert_eq!(record.decode(1000).unwrap_err().reason, reason);

@@ -172,7 +172,8 @@ impl Taking {
                 let taking = AssertUnwindSafe(intake::take_in(store, lease, workers, Arc::clone(&events)));
                 match taking.catch_unwind().await.unwrap_or_else(|_| Err(panicked())) {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
-                    Err(error) if error.is_transient() => {
+                    // What takes too long in one piece, such as what fans out to hundreds each, may do in two.
+                    Err(error) if error.is_transient() && !(error.is_deadline() && events.len() > 1) => {
                         stall.failed();
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
                         tracing::warn!(

@@ -43,7 +43,7 @@ async fn taking(url: &str, tasks: &Tasks) -> Taking {
 
 fn record(offset: i64) -> Incoming {
     let value = format!(r#"{{"id":"e{offset}","type":"a.b","data":1}}"#).into_bytes();
-    Incoming { partition: 0, offset, at_ms: 0, key: None, value, headers: Vec::new(), unnamed: 0 }
+    Incoming { partition: 0, offset, at_ms: 0, key: None, value, headers: Vec::new(), is_cut: false }
 }
 
 /// One such record in a batch, and all others of the batch were neither written nor rejected: they were gone.
