@@ -210,12 +210,15 @@ pub(crate) struct Tail {
     pub lines: usize,
 }
 
+/// What a new job is told, and one that is there already cannot be.
+const ORDER: [&str; 7] = ["deliveries", "subscription", "status", "event_types", "since", "until", "dry_run"];
+
 #[derive(Args)]
 pub(crate) struct Replay {
     #[command(flatten)]
     pub server: Server,
     /// Deliveries, by their ids
-    #[arg(value_name = "DELIVERY", conflicts_with_all = ["missing", "follow", "cancel"])]
+    #[arg(value_name = "DELIVERY", conflicts_with = "missing")]
     pub deliveries: Vec<String>,
     /// Only deliveries to this subscription
     #[arg(long, value_name = "ID")]
@@ -239,10 +242,10 @@ pub(crate) struct Replay {
     #[arg(long)]
     pub dry_run: bool,
     /// Show the progress of a job that was started before
-    #[arg(long, value_name = "JOB", conflicts_with = "cancel")]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ORDER)]
     pub follow: Option<String>,
     /// Stop a job; what it has done stays done
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ORDER, conflicts_with = "follow")]
     pub cancel: Option<String>,
 }
 

@@ -11,6 +11,7 @@ mod watch;
 use std::{fmt::Write, io::IsTerminal, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
+use axum::http::StatusCode;
 use bytes::Bytes;
 use dispatch::delivery::{event_type::EventType, signature::SigningSecret};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -172,15 +173,24 @@ impl<'a> Produce<'a> {
         }
         // The connection may be in the middle of an exchange that was given up.
         self.client = self.server.client();
+        let (mut left, mut why) = (Vec::new(), None);
         for subscription in self.subscriptions.drain(..) {
-            let left = || format!("the subscription {} is left: delete it by hand", subscription.id);
             let answer = self.client.delete(&format!("/v1/subscriptions/{}", subscription.id)).await;
-            let answer = answer.with_context(left)?;
-            if !answer.status.is_success() {
-                return Err(anyhow!(answer.refusal())).with_context(left);
-            }
+            let refusal = match answer {
+                // Somebody else has deleted it.
+                Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => continue,
+                Ok(answer) => anyhow!(answer.refusal()),
+                Err(error) => error,
+            };
+            left.push(subscription.id);
+            why.get_or_insert(refusal);
         }
-        Ok(())
+        match why {
+            Some(why) => {
+                Err(why.context(format!("these subscriptions are left, delete them by hand: {}", left.join(", "))))
+            }
+            None => Ok(()),
+        }
     }
 }
 

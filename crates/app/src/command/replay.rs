@@ -42,14 +42,13 @@ pub(super) async fn run(arguments: &cli::Replay) -> anyhow::Result<()> {
     let server = Server::new(&arguments.server, Tasks::new())?;
     let mut client = server.client();
     let mut signals = Signals::listen()?;
-    if let Some(id) = &arguments.cancel {
-        let job: Job = post(&mut client, &format!("/v1/jobs/{id}/cancel"), String::new()).await?;
+    let job = tokio::select! {
+        job = begin(&mut client, arguments) => job?,
+        () = signals.next() => bail!("the server had not answered yet: what was asked of it may be done all the same"),
+    };
+    if arguments.cancel.is_some() {
         return print(&format!("The job {} is cancelled.\n{}", job.id, summary(&job)));
     }
-    let job: Job = match &arguments.follow {
-        Some(id) => client.get(&path(id)).await?,
-        None => post(&mut client, "/v1/jobs", order(arguments)?).await?,
-    };
     let id = job.id.clone();
     tokio::select! {
         outcome = follow(&mut client, job) => outcome,
@@ -57,6 +56,15 @@ pub(super) async fn run(arguments: &cli::Replay) -> anyhow::Result<()> {
             let how = format!("  tidegate replay --follow {id}\n  tidegate replay --cancel {id}\n");
             print(&format!("The job {id} goes on without you. To follow or to stop it:\n{how}"))
         }
+    }
+}
+
+/// The job that is spoken of: cancelled, there already, or new.
+async fn begin(client: &mut Client, arguments: &cli::Replay) -> anyhow::Result<Job> {
+    match (&arguments.cancel, &arguments.follow) {
+        (Some(id), _) => post(client, &format!("{}/cancel", path(id)), String::new()).await,
+        (None, Some(id)) => client.get(&path(id)).await,
+        (None, None) => post(client, "/v1/jobs", order(arguments)?).await,
     }
 }
 
@@ -91,14 +99,25 @@ fn order(arguments: &cli::Replay) -> anyhow::Result<String> {
     Ok(order.to_string())
 }
 
+/// A server that restarts is waited for, and the job goes on with it; it is said once.
 async fn follow(client: &mut Client, mut job: Job) -> anyhow::Result<()> {
-    let bar = progress();
+    let (bar, mut is_said) = (progress(), false);
     while !job.state.has_ended() {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the bar's steps")]
         bar.set_position((job.progress.clamp(0.0, 1.0) * STEPS as f64) as u64);
         bar.set_message(format!("{} of {}", terminal::count(job.requeued + job.created), terminal::count(job.scanned)));
         tokio::time::sleep(INTERVAL).await;
-        job = client.get(&path(&job.id)).await?;
+        match client.get(&path(&job.id)).await {
+            Ok(now) => job = now,
+            Err(error) if !is_said => {
+                is_said = true;
+                #[expect(clippy::print_stderr, reason = "a remark for the person at the terminal")]
+                {
+                    eprintln!("tidegate: {error:#}; the job {} goes on where it can, asking for it again", job.id);
+                }
+            }
+            Err(_) => (),
+        }
     }
     bar.finish_and_clear();
     print(&summary(&job))?;

@@ -36,6 +36,7 @@ use crate::{
 const LARGEST_BODY: usize = 16 << 20;
 /// Where a script asks for counts alone, as often as it likes.
 pub(super) const COUNTS: &str = "/counts";
+const ID: &str = "webhook-id";
 const REDRAW: Duration = Duration::from_millis(200);
 const LIMITS: http_server::Limits = http_server::Limits {
     max_connections: 100_000,
@@ -102,10 +103,17 @@ async fn receive(State(sink): State<Arc<Sink>>, method: Method, uri: Uri, header
     }
     let status = sink.take(uri.path(), &headers, &body);
     if !sink.delay.is_zero() {
+        // Ends here with its caller.
         tokio::time::sleep(sink.delay).await;
     }
     if sink.hangs {
         std::future::pending::<()>().await;
+    }
+    if sink.is_late()
+        && status.is_success()
+        && let Some(id) = headers.get(ID).and_then(|id| id.to_str().ok())
+    {
+        sink.ledger.answered(uri.path(), id);
     }
     status.into_response()
 }
@@ -135,11 +143,15 @@ impl Sink {
         })
     }
 
+    fn is_late(&self) -> bool {
+        !self.delay.is_zero()
+    }
+
     /// Notes a call, shows it, and decides how it is answered.
     fn take(&self, path: &str, headers: &HeaderMap, body: &[u8]) -> StatusCode {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let now = OffsetDateTime::now_utc();
-        let id = text("webhook-id");
+        let id = text(ID);
         let is_verified = self.verifier.as_ref().map(|verifier| {
             let (timestamp, signature) = (text("webhook-timestamp"), text("webhook-signature"));
             let now_s = u64::try_from(now.unix_timestamp()).unwrap_or_default();
@@ -156,6 +168,7 @@ impl Sink {
             id,
             is_verified,
             is_answered_well: status.is_success() && !self.hangs,
+            is_late: self.is_late(),
             at: self.started.elapsed(),
             latency: field(body, "timestamp")
                 .and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok())

@@ -60,10 +60,16 @@ pub(super) async fn run(arguments: &cli::Tail) -> anyhow::Result<()> {
     let painter = Painter::for_stdout();
     let (client, lines) = (server.client(), arguments.lines);
     let mut tail = Tail::new(client, arguments);
-    if let Some(id) = &arguments.subscription {
-        tail.must_exist(id).await?;
-    }
-    let mut news = tail.begin().await?;
+    let begun = async {
+        if let Some(id) = &arguments.subscription {
+            tail.must_exist(id).await?;
+        }
+        tail.begin().await
+    };
+    let mut news = tokio::select! {
+        begun = begun => begun?,
+        () = signals.next() => return Ok(()),
+    };
     news.deliveries.drain(..news.deliveries.len().saturating_sub(lines));
     // What came before the first look was not missed.
     news.has_missed = false;

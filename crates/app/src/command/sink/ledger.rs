@@ -27,6 +27,8 @@ pub(super) struct Arrival<'a> {
     /// `None`: nobody asked to check signatures.
     pub is_verified: Option<bool>,
     pub is_answered_well: bool,
+    /// The answer is yet to come, and the caller may leave before: [`Ledger::answered`] says when it has.
+    pub is_late: bool,
     /// Since the sink started.
     pub at: Duration,
     /// From the event's acceptance.
@@ -96,20 +98,42 @@ impl Ledger {
             shard.count(arrival, Sighting::First);
             return Sighting::First;
         };
+        let is_answered_well = arrival.is_answered_well && !arrival.is_late;
         if let Some((run, number)) = numbered(id) {
             let mut shard = self.shards[number % SHARDS].lock();
             if let Some(marks) = shard.run(run) {
-                let sighting = marks.note(number / SHARDS, arrival.is_answered_well);
+                let sighting = marks.note(number / SHARDS, is_answered_well);
                 shard.count(arrival, sighting);
                 return sighting;
             }
         }
-        // Two subscriptions to one event are two paths, or else they look like one receiver that gets it twice.
-        let hash = self.hasher.hash_one((arrival.path, id));
-        let mut shard = self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or_default()].lock();
-        let sighting = shard.note_id(hash, arrival.is_answered_well);
+        let hash = self.hash(arrival.path, id);
+        let mut shard = self.shard_of(hash).lock();
+        let sighting = shard.note_id(hash, is_answered_well);
         shard.count(arrival, sighting);
         sighting
+    }
+
+    /// The good answer to a late one has gone out.
+    pub(super) fn answered(&self, path: &str, id: &str) {
+        if let Some((run, number)) = numbered(id)
+            && let Some(marks) = self.shards[number % SHARDS].lock().runs.get_mut(run)
+        {
+            return set(&mut marks.answered_well, number / SHARDS);
+        }
+        let hash = self.hash(path, id);
+        if let Some(is_answered_well) = self.shard_of(hash).lock().ids.get_mut(&hash) {
+            *is_answered_well = true;
+        }
+    }
+
+    /// Two subscriptions to one event are two paths, or else they look like one receiver that gets it twice.
+    fn hash(&self, path: &str, id: &str) -> u64 {
+        self.hasher.hash_one((path, id))
+    }
+
+    fn shard_of(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or_default()]
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -261,8 +285,25 @@ mod tests {
     use super::*;
 
     fn note(ledger: &Ledger, path: &str, id: &str, is_answered_well: bool) -> Sighting {
+        arrive(ledger, path, id, is_answered_well, false)
+    }
+
+    fn arrive(ledger: &Ledger, path: &str, id: &str, is_answered_well: bool, is_late: bool) -> Sighting {
         let at = Duration::ZERO;
-        ledger.note(&Arrival { path, id: Some(id), is_verified: None, is_answered_well, at, latency: None })
+        ledger.note(&Arrival { path, id: Some(id), is_verified: None, is_answered_well, is_late, at, latency: None })
+    }
+
+    /// A caller that left before its answer came back, and was shown as a duplicate after a success that nobody had heard of.
+    #[test]
+    fn a_late_answer_counts_when_it_has_gone_out() {
+        for id in ["evt_1", "prd_run_7"] {
+            let ledger = Ledger::default();
+            let seen: Vec<Sighting> = (0..2).map(|_| arrive(&ledger, "/", id, true, true)).collect();
+            assert_eq!(seen, [Sighting::First, Sighting::Retry], "nobody has heard an answer");
+            ledger.answered("/", id);
+            assert_eq!(arrive(&ledger, "/", id, true, true), Sighting::Duplicate);
+            assert_eq!((ledger.counts().failed, ledger.counts().distinct), (0, 1));
+        }
     }
 
     #[test]

@@ -197,11 +197,15 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
 }
 
 async fn polite(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    // A request comes whole.
     let mut request = [0; 4096];
-    stream.read(&mut request).await?;
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
-    stream.read(&mut request).await?;
-    stream.shutdown().await
+    if stream.read(&mut request).await? > 0 {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
+    }
+    if stream.read(&mut request).await? > 0 {
+        stream.shutdown().await?;
+    }
+    Ok(())
 }
 
 /// One connection, as its answers see it.
