@@ -47,8 +47,8 @@ use crate::{
 
 /// How long another replica's change may go unnoticed.
 pub const REFRESH: Duration = Duration::from_millis(500);
-/// Event types whose subscriptions are remembered, per tenant.
-const REMEMBERED_TYPES: usize = 10_000;
+/// Event types and their subscriptions that are remembered, per tenant. Whoever sends chooses the types.
+const MOST_REMEMBERED: usize = 100_000;
 /// The row of `subscription_secrets` that holds custom headers, which may carry the receiver's credentials.
 const HEADERS: &str = "headers";
 /// The one that holds its TLS material.
@@ -100,6 +100,8 @@ struct TenantCatalog {
     /// Those that take events.
     routes: Routes<Arc<Endpoint>>,
     by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
+    /// So many types and subscriptions are in it.
+    remembered: usize,
     /// Those that are there, and not even what they take can be read here.
     unreadable: BTreeSet<Box<str>>,
 }
@@ -181,8 +183,10 @@ impl Catalog {
         let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
         let candidates = tenant.routes.candidates(event_type);
         let found: Arc<[Arc<Endpoint>]> = candidates.filter(|endpoint| is_wanted(&endpoint.matcher)).cloned().collect();
-        if tenant.by_type.len() >= REMEMBERED_TYPES {
+        tenant.remembered += 1 + found.len();
+        if tenant.remembered > MOST_REMEMBERED {
             tenant.by_type.clear();
+            tenant.remembered = 1 + found.len();
         }
         tenant.by_type.insert(place.into(), Arc::clone(&found));
         found
@@ -292,6 +296,7 @@ impl Catalog {
         let mut tenants = self.inner.tenants.write();
         let tenant = tenants.entry(tenant.into()).or_default();
         tenant.by_type.clear();
+        tenant.remembered = 0;
         let before = tenant.by_id.remove(id.as_str());
         if let Some(before) = &before {
             tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));

@@ -78,5 +78,6 @@ fn ctrl_c_leaves_the_job_and_says_how_to_follow_it() {
     assert!(ended.output.contains("cancelled before its end"), "{}", ended.output);
     assert_eq!(replay(&tidegate, &["--cancel", &id]).code, Some(1), "it has ended");
     assert_eq!(replay(&tidegate, &["--missing"]).code, Some(2), "since is needed");
+    assert_eq!(replay(&tidegate, &["--cancel", &id, "--dry-run"]).code, Some(2), "it would have been cancelled");
     assert_eq!(replay(&tidegate, &["--since", "yesterday"]).code, Some(2));
 }

@@ -776,6 +776,19 @@ async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in
     .await;
 }
 
+/// A failover that lost the last changes gives their versions out again, and running replicas never heard of what bears them.
+#[tokio::test]
+async fn in_postgres_who_knows_more_than_the_database_reads_all_subscriptions_anew() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), need!(testkit::postgres()));
+    let store = open(&server.url(), folder.path()).await;
+    subscribed(&store, "sub_1").await;
+    subscribed(&store, "sub_2").await;
+    let newest = store.changed_subscriptions(0).await.unwrap().last().unwrap().version;
+    assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 0);
+    server.sql(&format!("UPDATE subscription_version SET version = {newest} - 1; DELETE FROM subscription_secrets; DELETE FROM subscriptions WHERE id = 'sub_2'"));
+    assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 1);
+}
+
 /// They may hold the receiver's credentials.
 #[tokio::test]
 async fn with_a_subscription_its_secrets_go_and_after_retention_so_does_its_row() {

@@ -351,6 +351,20 @@ fn a_hidden_header_that_is_sent_back_keeps_its_value() {
     assert_eq!(problem["field"], "headers.x-token");
 }
 
+/// Both were sent, and receivers take two for none, or refuse them.
+#[test]
+fn a_content_type_of_its_own_takes_the_place_of_ours() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"headers": {"Content-Type": "application/cloudevents+json"}}));
+    send(addr, json!({"type": "a.b", "data": {}}));
+    let call = receiver.received_blocking(1, LATER).remove(0);
+    let sent = |name: &str| call.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(sent("content-type"), ["application/cloudevents+json"]);
+    assert_eq!(sent("user-agent").len(), 1);
+}
+
 #[test]
 fn a_subscription_that_cannot_be_used_says_so() {
     let postgres = need!(testkit::postgres());
