@@ -172,8 +172,7 @@ impl Taking {
                 let taking = AssertUnwindSafe(intake::take_in(store, lease, workers, Arc::clone(&events)));
                 match taking.catch_unwind().await.unwrap_or_else(|_| Err(panicked())) {
                     Ok(answers) => return Some(answers.into_iter().map(Ok).collect()),
-                    // What takes too long in one piece, such as what fans out to hundreds each, may do in two.
-                    Err(error) if error.is_transient() && !(error.is_deadline() && events.len() > 1) => {
+                    Err(error) if error.is_transient() => {
                         stall.failed();
                         metrics::counter!(names::KAFKA_WRITE_RETRIES).increment(1);
                         tracing::warn!(
@@ -183,15 +182,18 @@ impl Taking {
                         if !rest(&mut pause, give_up).await {
                             return None;
                         }
+                        // What takes too long in one piece, such as what fans out to hundreds each, may do in two.
+                        if !error.is_deadline() || events.len() == 1 {
+                            continue;
+                        }
                     }
                     Err(error) if events.len() == 1 => return Some(vec![Err(unstorable(&error))]),
-                    Err(_) => {
-                        let (first, second) = events.split_at(events.len() / 2);
-                        let mut answers = self.take_in(first.into(), give_up).await?;
-                        answers.extend(self.take_in(second.into(), give_up).await?);
-                        return Some(answers);
-                    }
+                    Err(_) => (),
                 }
+                let (first, second) = events.split_at(events.len() / 2);
+                let mut answers = self.take_in(first.into(), give_up).await?;
+                answers.extend(self.take_in(second.into(), give_up).await?);
+                return Some(answers);
             }
         })
     }
