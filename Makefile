@@ -26,7 +26,7 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some)
 	@scripts/install build test
 	@cargo test -p tidegate --test it --no-run
-	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::kafka dispatch::nothing_lost limits::bars)
+	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::crash_points dispatch::fair dispatch::kafka dispatch::nothing_lost dispatch::outage limits::bars)
 
 check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny
@@ -56,6 +56,6 @@ bench: ## Print the tables of docs/performance.md, measured here with the build 
 		bench gate; \
 		bench limits; \
 		export DATABASE_URL=postgres://postgres@$$TESTKIT_POSTGRES/postgres; \
-		bench dispatch; \
+		bench dispatch --subscriptions 10000; \
 		export KAFKA_BROKERS=$$TESTKIT_KAFKA; \
 		bench dispatch --subscriptions 10000'

@@ -116,7 +116,7 @@ where
     while let Some(caller) = callers.join_next().await {
         caller??;
     }
-    Ok(calls as f64 / started.elapsed().as_secs_f64())
+    Ok((calls / at_once * at_once) as f64 / started.elapsed().as_secs_f64())
 }
 
 /// As many and as long as those of a delivery.

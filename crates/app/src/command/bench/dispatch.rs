@@ -1,6 +1,6 @@
 //! `tidegate bench dispatch`: the whole way from intake to receiver, each part beside its bare limit in the same run.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use axum::{Router, extract::State, http::HeaderMap};
@@ -40,6 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const IDLE_EVENTS: u64 = 300;
 /// Between two bursts: the outcomes of the last one are written.
 const REST: Duration = Duration::from_secs(1);
+/// Other replicas know a new subscription within a second.
+const SPREAD: Duration = Duration::from_secs(2);
 /// Who make subscriptions at a time.
 const SUBSCRIBERS: usize = 16;
 
@@ -63,10 +65,11 @@ pub(super) async fn run(arguments: &cli::BenchDispatch) -> anyhow::Result<()> {
 /// Who receives: a sink, and one that never answers for the first few subscriptions.
 struct Receivers {
     sink: Process,
-    _silent: Process,
+    silent: Process,
     /// Part of the types that they want.
     run: String,
-    subscriptions: u64,
+    /// Ids, in the order of their types.
+    subscriptions: Vec<String>,
     hanging: u64,
 }
 
@@ -124,9 +127,12 @@ impl Bench<'_> {
         let (mut hypers, mut own) = (Rounds::default(), Rounds::default());
         let mut delivered = vec![Rounds::default(); servers.len()];
         for _ in 0..rounds {
+            // What was delivered last is still being written.
+            tokio::time::sleep(REST).await;
             hypers.0.push(self.bare_client(Client::Hyper, hypers_depth).await?);
             own.0.push(self.bare_client(Client::Own, own_depth).await?);
             for (server, rounds) in servers.iter().zip(&mut delivered) {
+                tokio::time::sleep(REST).await;
                 rounds.0.push(self.deliver(server, events, subscriptions).await?);
             }
         }
@@ -166,26 +172,42 @@ impl Bench<'_> {
         let at_once = self.best_depth(Client::Own).await?;
         Rounds(vec![self.bare_client(Client::Own, at_once).await?]).row(bare_client(at_once)).print()?;
         let fewest = workers.iter().copied().min().unwrap_or(1);
-        let hanging = (!without_hanging).then_some((fewest, subscriptions / 100));
+        let hanging = (!without_hanging && subscriptions >= 100).then_some((fewest, subscriptions / 100));
         let plans: Vec<Plan<'_>> = workers
             .iter()
             .map(|many| (*many, 0))
             .chain(hanging)
             .flat_map(|(workers, hanging)| self.builds().into_iter().map(move |build| Plan { build, hanging, workers }))
             .collect();
-        let bar = ProgressBar::new((u64::from(rounds) + 1) * plans.len() as u64);
         let mut fleets = Vec::new();
+        let measured = self.take_turns(layers, plans, rounds, &mut fleets).await;
+        // Also after a failure: they are on somebody's servers.
+        for Fleet { processes, stores, .. } in fleets {
+            drop(processes);
+            stores.remove().await?;
+        }
+        measured
+    }
+
+    async fn take_turns<'b>(
+        &self,
+        layers: &Layers,
+        plans: Vec<Plan<'b>>,
+        rounds: u32,
+        fleets: &mut Vec<Fleet<'b>>,
+    ) -> anyhow::Result<()> {
+        let bar = ProgressBar::new((u64::from(rounds) + 1) * plans.len() as u64);
         for plan in plans {
             fleets.push(self.fleet(layers, plan).await?);
             bar.inc(1);
         }
         for _ in 0..rounds {
-            for fleet in &mut fleets {
+            for fleet in fleets.iter_mut() {
                 let api = fleet.processes[0].server(&self.tasks)?;
                 let run = self.round(fleet, &Way::Api(&api)).await?;
                 fleet.rounds.0.push(run);
-                if let Some(straight) = &fleet.straight {
-                    let run = self.round(fleet, &Way::Topic(straight)).await?;
+                if let Some(straight) = fleet.straight.clone() {
+                    let run = self.round(fleet, &Way::Topic(&straight)).await?;
                     fleet.straight_rounds.0.push(run);
                 }
                 bar.inc(1);
@@ -194,14 +216,11 @@ impl Bench<'_> {
         }
         bar.finish_and_clear();
         fleets.sort_by_key(|fleet| fleet.plan);
-        table("straight into Kafka and delivered", &fleets, |fleet| fleet.straight_rounds.clone())?;
-        table("in through the API and delivered", &fleets, |fleet| fleet.rounds.clone())?;
-        table("of these, once all were accepted", &fleets, |fleet| fleet.rounds.rest())?;
-        for Fleet { processes, stores, .. } in fleets {
-            drop(processes);
-            stores.remove().await?;
-        }
-        Ok(())
+        table("straight into Kafka and delivered", fleets, |fleet| {
+            fleet.straight.as_ref().map(|_| fleet.straight_rounds.clone())
+        })?;
+        table("in through the API and delivered", fleets, |fleet| Some(fleet.rounds.clone()))?;
+        table("of these, once all were accepted", fleets, |fleet| fleet.rounds.rest())
     }
 
     /// The rounds of the other build, if there is one.
@@ -211,17 +230,26 @@ impl Bench<'_> {
         beside(what, ours, theirs)
     }
 
-    async fn round(&self, fleet: &Fleet<'_>, way: &Way<'_>) -> anyhow::Result<Run> {
+    async fn round(&self, fleet: &mut Fleet<'_>, way: &Way<'_>) -> anyhow::Result<Run> {
         tokio::time::sleep(REST).await;
-        let cli::BenchDispatch { events, subscriptions, .. } = *self.arguments;
-        match fleet.plan.hanging {
-            0 => self.burst(&fleet.processes, &fleet.receivers, events, way).await,
-            // Those that hung before are not called any more: it needs others.
-            hanging => {
-                let receivers = self.receivers(&fleet.processes, subscriptions, hanging).await?;
-                self.burst(&fleet.processes, &receivers, events, way).await
-            }
+        let events = self.arguments.events;
+        if fleet.plan.hanging > 0 {
+            self.hang(&fleet.processes, &mut fleet.receivers, fleet.plan.hanging).await?;
         }
+        self.burst(&fleet.processes, &fleet.receivers, events, way).await
+    }
+
+    /// The first few subscriptions give way to new ones that never answer: those that hung before are not called any more.
+    async fn hang(&self, fleet: &[Process], receivers: &mut Receivers, hanging: u64) -> anyhow::Result<()> {
+        let Receivers { silent, run, subscriptions, .. } = receivers;
+        let (mut client, arguments) = (fleet[0].server(&self.tasks)?.client(), self.produce(0, 1, 1, 1));
+        for (place, id) in (0..hanging).zip(subscriptions) {
+            client.delete(&format!("/v1/subscriptions/{id}")).await?;
+            *id = subscribe(&mut client, &silent.url(), &load::event_type(&arguments, run, place)).await?;
+        }
+        receivers.hanging = hanging;
+        tokio::time::sleep(SPREAD).await;
+        Ok(())
     }
 
     /// What a process, its connections, its memory and each of its subscriptions cost once is no part of its rate: a fleet serves
@@ -234,7 +262,7 @@ impl Bench<'_> {
         for _ in 0..plan.workers {
             processes.push(Process::serve(plan.build, "worker", &share, folder).await?);
         }
-        let receivers = self.receivers(&processes, self.arguments.subscriptions, 0).await?;
+        let receivers = self.receivers(&processes, self.arguments.subscriptions).await?;
         let api = processes[0].server(&self.tasks)?;
         self.burst(&processes, &receivers, self.arguments.events, &Way::Api(&api)).await?;
         let layers = stores.layers(layers)?;
@@ -267,33 +295,34 @@ impl Bench<'_> {
 
     /// Events for subscriptions that are made for them.
     async fn deliver(&self, server: &[Process], events: u64, subscriptions: u64) -> anyhow::Result<Run> {
-        let receivers = self.receivers(server, subscriptions, 0).await?;
+        let receivers = self.receivers(server, subscriptions).await?;
         self.burst(server, &receivers, events, &Way::Api(&server[0].server(&self.tasks)?)).await
     }
 
-    /// Subscriptions, the first of which never answer.
-    async fn receivers(&self, fleet: &[Process], subscriptions: u64, hanging: u64) -> anyhow::Result<Receivers> {
+    async fn receivers(&self, fleet: &[Process], subscriptions: u64) -> anyhow::Result<Receivers> {
         let (sink, silent) = (Process::sink(&[]).await?, Process::sink(&["--hang"]).await?);
         let server = fleet[0].server(&self.tasks)?;
         let (arguments, run) = (self.produce(0, subscriptions, 1, 1), format!("{:08x}", fastrand::u32(..)));
-        try_join_all((0..).take(SUBSCRIBERS).map(async |first| {
-            let mut client = server.client();
+        let made = try_join_all((0..).take(SUBSCRIBERS).map(async |first| {
+            let (mut client, mut ids) = (server.client(), Vec::new());
             for place in (first..subscriptions).step_by(SUBSCRIBERS) {
-                let url = if place < hanging { silent.url() } else { sink.url() };
-                subscribe(&mut client, &url, &load::event_type(&arguments, &run, place)).await?;
+                let event_type = load::event_type(&arguments, &run, place);
+                ids.push((place, subscribe(&mut client, &sink.url(), &event_type).await?));
             }
-            anyhow::Ok(())
-        }))
-        .await?;
-        // Other replicas know a new subscription within a second.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        Ok(Receivers { sink, _silent: silent, run, subscriptions, hanging })
+            anyhow::Ok(ids)
+        }));
+        let mut ids = made.await?.concat();
+        ids.sort_unstable();
+        tokio::time::sleep(SPREAD).await;
+        let subscriptions = ids.into_iter().map(|(_, id)| id).collect();
+        Ok(Receivers { sink, silent, run, subscriptions, hanging: 0 })
     }
 
     /// Sends events, one to each of the subscriptions in turn, and waits for all but those that hang.
     async fn burst(&self, fleet: &[Process], receivers: &Receivers, events: u64, way: &Way<'_>) -> anyhow::Result<Run> {
         let Receivers { sink, run, subscriptions, hanging, .. } = receivers;
-        let arguments = self.produce(events, *subscriptions, 500, 8);
+        let subscriptions = subscriptions.len() as u64;
+        let arguments = self.produce(events, subscriptions, 500, 8);
         let sending = Load::new(&arguments, run).under_ids_of(format!("{:08x}", fastrand::u32(..)));
         let expected = (0..events).filter(|number| number % subscriptions >= *hanging).count() as u64;
         let counts = async || sink.server(&self.tasks)?.client().get::<SinkState>(sink::COUNTS).await;
@@ -302,33 +331,35 @@ impl Bench<'_> {
         let started = Instant::now();
         let sent = async {
             let sent = sending.send(way, &ProgressBar::hidden()).await?;
-            anyhow::Ok((sent, counts().await?.distinct, Instant::now()))
+            if sent.accepted != events {
+                bail!("{} of {events} were accepted: {}", sent.accepted, sent.problem.unwrap_or_default());
+            }
+            anyhow::Ok((counts().await?.distinct, Instant::now()))
         };
-        let (sent, ended) = tokio::join!(sent, self.arrivals(sink, before.distinct + expected));
-        let ((sent, meanwhile, accepted), (took, state)) = (sent?, ended?);
-        let delivered = state.distinct - before.distinct;
-        if sent.accepted != events || delivered != expected {
-            bail!("accepted {} of {events}, delivered {delivered} of {expected}", sent.accepted);
-        }
+        let ((meanwhile, accepted), ended) = tokio::try_join!(sent, self.arrivals(sink, before.distinct + expected))?;
+        let spent = spent(fleet, sink).since(&before_it);
+        let state: SinkState = sink.server(&self.tasks)?.client().get("/").await?;
+        let rest = (expected + before.distinct).saturating_sub(meanwhile);
+        // A last few tell no rate.
+        let rest_per_second = (rest > expected / 10).then(|| rest as f64 / (ended - accepted).as_secs_f64());
         Ok(Run {
-            rest_per_second: (state.distinct - meanwhile) as f64
-                / took.saturating_duration_since(accepted).as_secs_f64(),
-            spent: spent(fleet, sink).since(&before_it),
+            rest_per_second,
+            spent,
             count: events,
-            note: format!("; {}", latency(&state)),
-            ..Run::rate(expected as f64 / (took - started).as_secs_f64())
+            note: format!("; {}{} duplicates", latency(&state), state.duplicates - before.duplicates),
+            ..Run::rate(expected as f64 / (ended - started).as_secs_f64())
         })
     }
 
     /// Waits until so many different events have come to the sink.
-    async fn arrivals(&self, sink: &Process, expected: u64) -> anyhow::Result<(Instant, SinkState)> {
+    async fn arrivals(&self, sink: &Process, expected: u64) -> anyhow::Result<Instant> {
         let mut client = sink.server(&self.tasks)?.client();
         let (mut seen, mut last) = (0, Instant::now());
         loop {
             let state: SinkState = client.get(sink::COUNTS).await?;
             let now = Instant::now();
             if state.distinct >= expected {
-                return Ok((now, client.get("/").await?));
+                return Ok(now);
             }
             if state.distinct > seen {
                 (seen, last) = (state.distinct, now);
@@ -394,22 +425,28 @@ impl Bench<'_> {
 }
 
 /// Every fleet beside the smallest of its build. Nothing if there were no such rounds.
-fn table(what: &str, fleets: &[Fleet<'_>], rounds: impl Fn(&Fleet<'_>) -> Rounds) -> anyhow::Result<()> {
-    let all: BTreeMap<Plan<'_>, Rounds> = fleets.iter().map(|fleet| (fleet.plan, rounds(fleet))).collect();
-    if all.values().any(|rounds| rounds.0.is_empty()) {
-        return Ok(());
-    }
+fn table<'a>(
+    what: &str,
+    fleets: &'a [Fleet<'_>],
+    rounds: impl Fn(&'a Fleet<'_>) -> Option<Rounds>,
+) -> anyhow::Result<()> {
+    let all: Option<Vec<(Plan<'_>, Rounds)>> = fleets.iter().map(|fleet| Some((fleet.plan, rounds(fleet)?))).collect();
+    let all = all.unwrap_or_default();
     for (plan, ours) in &all {
         let row = ours.row(format!("{what}, {plan}"));
-        let (smallest, its) = all.iter().find(|(other, _)| other.build == plan.build).unwrap_or((plan, ours));
-        let row = if plan == smallest {
+        let (smallest, its) =
+            all.iter().find(|(other, _)| other.build == plan.build).map_or((plan, ours), |(plan, its)| (plan, its));
+        let row = if std::ptr::eq(ours, its) {
             row
         } else {
             row.against(&smallest.to_string(), ours.times(its), if plan.hanging == 0 { 1.0 } else { 0.9 })
         };
         row.print()?;
-        if plan.build != Build::This {
-            beside(&format!("{what}, {plan}"), &all[&Plan { build: Build::This, ..*plan }], ours)?;
+        let same = |(other, _): &&(Plan<'_>, Rounds)| *other == Plan { build: Build::This, ..*plan };
+        if plan.build != Build::This
+            && let Some((_, of_this)) = all.iter().find(same)
+        {
+            beside(&format!("{what}, {plan}"), of_this, ours)?;
         }
     }
     Ok(())
@@ -441,19 +478,20 @@ async fn note(State(sender): State<Arc<mpsc::Sender<Instant>>>, headers: HeaderM
     }
 }
 
-async fn subscribe(client: &mut crate::command::client::Client, url: &str, event_type: &str) -> anyhow::Result<()> {
+/// Returns its id.
+async fn subscribe(client: &mut crate::command::client::Client, url: &str, event_type: &str) -> anyhow::Result<String> {
     let subscription = json!({
         "url": url, "event_types": [event_type], "rate_limit": 10_000, "max_concurrency": 1000, "timeout": "5s",
     });
     let answer = client.post("/v1/subscriptions", "application/json", Bytes::from(subscription.to_string())).await?;
-    answer.read::<Value>().context("a subscription could not be made")?;
-    Ok(())
+    let made = answer.read::<Value>().context("a subscription could not be made")?;
+    Ok(made["id"].as_str().unwrap_or_default().to_owned())
 }
 
+/// Of all that a fleet's sink has got so far.
 fn latency(state: &SinkState) -> String {
     let ms = |us: u32| format!("{:.0} ms", f64::from(us) / 1000.0);
-    let latency = state.latency_us.map_or_else(String::new, |[p50, p99, max]| {
+    state.latency_us.map_or_else(String::new, |[p50, p99, max]| {
         format!("accepted to received p50 {}, p99 {}, max {}; ", ms(p50), ms(p99), ms(max))
-    });
-    format!("{latency}{} duplicates", state.duplicates)
+    })
 }

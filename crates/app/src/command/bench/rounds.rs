@@ -6,8 +6,8 @@ use super::{cpu::Spent, rows::Row};
 #[derive(Clone)]
 pub(super) struct Run {
     pub per_second: f64,
-    /// Once all was accepted: deliveries alone.
-    pub rest_per_second: f64,
+    /// Once all was accepted: deliveries alone, where enough were left.
+    pub rest_per_second: Option<f64>,
     /// Of the processors' time, for so many calls or events.
     pub spent: Spent,
     pub count: u64,
@@ -26,7 +26,7 @@ impl Rounds {
         let mut sorted: Vec<&Run> = self.0.iter().collect();
         sorted.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
         let (per_second, note) =
-            sorted.get(sorted.len() / 2).map_or((0.0, ""), |run| (run.per_second, run.note.as_str()));
+            sorted.get(sorted.len().saturating_sub(1) / 2).map_or((0.0, ""), |run| (run.per_second, run.note.as_str()));
         let spent = Spent::sum(self.0.iter().map(|run| &run.spent)).each(self.0.iter().map(|run| run.count).sum());
         let spent = if spent.is_empty() { spent } else { format!("; time of the cores for each: {spent}") };
         Row::rate(what, per_second).note(format!("rounds: {} /s{note}{spent}", all.join(", ")))
@@ -41,8 +41,8 @@ impl Rounds {
     }
 
     /// What each round reached once all was accepted.
-    pub(super) fn rest(&self) -> Rounds {
-        Rounds(self.0.iter().map(|run| Run::rate(run.rest_per_second)).collect())
+    pub(super) fn rest(&self) -> Option<Rounds> {
+        self.0.iter().map(|run| run.rest_per_second.map(Run::rate)).collect::<Option<_>>().map(Rounds)
     }
 
     pub(super) fn add(&mut self, per_second: f64) {
@@ -52,6 +52,6 @@ impl Rounds {
 
 impl Run {
     pub(super) fn rate(per_second: f64) -> Run {
-        Run { per_second, rest_per_second: 0.0, spent: Spent::default(), count: 0, note: String::new() }
+        Run { per_second, rest_per_second: None, spent: Spent::default(), count: 0, note: String::new() }
     }
 }
