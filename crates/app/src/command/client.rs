@@ -1,10 +1,11 @@
 //! Calls of the commands to a running Tidegate: HTTP/1.1 over one connection that is kept and opened again when it ends.
 //!
-//! Every failure says what the person at the terminal can do about it. A call is sent again by its caller, never here.
+//! Every failure says what the person at the terminal can do about it. A call is sent again by its caller, or by
+//! [`until_answered`]; never by itself.
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -55,6 +56,12 @@ impl Server {
         Client { server: self.clone(), connection: None }
     }
 
+    /// Where its connections are driven.
+    #[cfg(feature = "kafka")]
+    pub(super) fn tasks(&self) -> &Tasks {
+        &self.0.tasks
+    }
+
     fn unreachable(&self) -> String {
         let url = self.to_string();
         format!("no Tidegate answers at {url}: start one with `tidegate serve`, or name another with --url")
@@ -92,13 +99,43 @@ pub(super) struct Refusal {
     pub detail: String,
 }
 
+/// An answer that is of no use, and that asking again would not change. Every other failure may pass.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Final(String);
+
+/// Asks until there is an answer or no hope of one. A server that restarts is waited for, and `say` is told why, once.
+pub(super) async fn until_answered<T>(
+    pause: Duration,
+    say: impl Fn(&anyhow::Error),
+    mut ask: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut is_said = false;
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is::<Final>() => return Err(error),
+            Err(error) if !is_said => {
+                is_said = true;
+                say(&error);
+            }
+            Err(_) => (),
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
 impl Answer {
     /// The body, once the status is a success; otherwise the API's own sentence.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        if !self.status.is_success() {
-            bail!(self.refusal());
+        if self.is_transient() {
+            return Err(anyhow!(self.refusal()));
         }
-        serde_json::from_slice(&self.body).context("the answer is not Tidegate's: check --url")
+        if !self.status.is_success() {
+            return Err(Final(self.refusal()).into());
+        }
+        let foreign = || Final("the answer is not Tidegate's: check --url".to_owned());
+        serde_json::from_slice(&self.body).with_context(foreign)
     }
 
     /// Why it was refused, and what to do where that is not said already.
@@ -234,4 +271,63 @@ fn tls() -> anyhow::Result<TlsConnector> {
 fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+impl Server {
+    /// Nobody ever answers there.
+    pub(super) fn nowhere() -> Self {
+        let url = Url::parse("http://127.0.0.1:0").expect("it is a URL");
+        Server(Arc::new(Inner { url, key: None, tenant: None, tasks: Tasks::new() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, collections::VecDeque};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    fn answer(status: u16, body: &'static str) -> anyhow::Result<Value> {
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) }.read()
+    }
+
+    /// Returns what came of it, and how often it was said that the server is waited for.
+    async fn ask(answers: Vec<anyhow::Result<Value>>) -> (anyhow::Result<Value>, u32) {
+        let (mut answers, said) = (VecDeque::from(answers), Cell::new(0));
+        let say = |_: &anyhow::Error| said.set(said.get() + 1);
+        let outcome = until_answered(Duration::from_secs(1), say, async || answers.pop_front().unwrap()).await;
+        assert!(answers.is_empty(), "it was asked once for every answer");
+        (outcome, said.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_waited_for_and_said_once() {
+        let outage = vec![Err(anyhow!("the connection ended")), answer(503, "{}"), answer(429, "{}"), answer(502, "x")];
+        for (mut answers, said) in [(outage, 1), (Vec::new(), 0)] {
+            answers.push(answer(200, "7"));
+            let (outcome, is_said) = ask(answers).await;
+            assert_eq!((outcome.unwrap(), is_said), (Value::from(7), said));
+        }
+    }
+
+    /// `replay` and `tail` asked for ever, with a key that had been revoked meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn what_asking_again_would_not_change_is_an_error() {
+        for (status, body, says) in [
+            (401, r#"{"detail": "no key"}"#, "--key or TIDEGATE_KEY"),
+            (403, r#"{"detail": "not yours"}"#, "refused with 403: not yours"),
+            (404, r#"{"detail": "no job"}"#, "refused with 404: no job"),
+            (404, "<html>", "check --url"),
+            (200, "<html>", "check --url"),
+        ] {
+            let error = answer(status, body).context("a job could not be asked for");
+            let (outcome, _) = ask(vec![answer(503, "{}"), error]).await;
+            let error = outcome.unwrap_err();
+            assert!(format!("{error:#}").contains(says), "{error:#}");
+        }
+    }
 }

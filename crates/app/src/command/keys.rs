@@ -12,7 +12,7 @@ use tenancy::{
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{bring_up_to_date, connect, print};
+use super::{bring_up_to_date, connect, print, terminal::note};
 use crate::{
     api,
     cli::{Keys, Tenant},
@@ -128,12 +128,4 @@ fn table(keys: &[ApiKey], now: OffsetDateTime) -> String {
 fn moment(time: Option<OffsetDateTime>) -> String {
     let Some(time) = time else { return "never".to_owned() };
     time.replace_nanosecond(0).ok().and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
-}
-
-/// For the person, beside the output for the pipe.
-fn note(text: &str) {
-    #[expect(clippy::print_stderr, reason = "a remark for the person at the terminal; the key alone goes to the pipe")]
-    {
-        eprintln!("{text}");
-    }
 }

@@ -8,13 +8,12 @@ pub(super) mod load;
 pub(super) mod straight;
 mod watch;
 
-use std::{fmt::Write, io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use dispatch::delivery::{event_type::EventType, signature::SigningSecret};
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use platform::{config::Invalid, shutdown::Tasks};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::json;
@@ -41,22 +40,30 @@ pub(super) const ID_PREFIX: &str = "prd_";
 const RETRY_SCHEDULE: [&str; 5] = ["1s", "2s", "5s", "10s", "30s"];
 /// Other replicas know a new subscription within a second.
 const SPREAD: Duration = Duration::from_secs(2);
+/// What a bar tells of things that are counted.
+const COUNTED: &str = "{human_pos}/{human_len}  {rate}  {eta} left";
 
 pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
-    let tasks = Tasks::new();
-    let server = Server::new(&arguments.server, tasks.clone())?;
+    let server = Server::new(&arguments.server, Tasks::new())?;
     EventType::parse("--type", &arguments.event_type)?;
     allow_many_files();
     let mut signals = Signals::listen()?;
-    let mut produce = Produce::new(arguments, server, tasks)?;
+    let mut produce = Produce::new(arguments, server)?;
     let outcome = tokio::select! {
         outcome = produce.work() => outcome,
         () = signals.next() => Err(anyhow!("stopped before the end")),
     };
     let cleaned = tokio::select! {
+        // Where there is nothing to clean up, a second signal finds it done.
+        biased;
         cleaned = produce.clean_up() => cleaned,
-        () = signals.next() => Err(anyhow!("stopped again: its subscriptions are left")),
+        () = signals.next() => Err(anyhow!("stopped again")),
     };
+    let cleaned = cleaned.with_context(|| produce.left());
+    if let (Err(_), Err(left)) = (&outcome, &cleaned) {
+        // The last word is for why the run failed.
+        terminal::note(&format!("tidegate: {left:#}"));
+    }
     outcome.and(cleaned)
 }
 
@@ -65,9 +72,8 @@ struct Produce<'a> {
     server: Server,
     client: Client,
     run: String,
+    /// Those that were made and not deleted.
     subscriptions: Vec<Subscription>,
-    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "only Kafka's client works in the background"))]
-    tasks: Tasks,
 }
 
 #[derive(Deserialize)]
@@ -85,18 +91,18 @@ struct Listing {
 }
 
 impl<'a> Produce<'a> {
-    fn new(arguments: &'a cli::Produce, server: Server, tasks: Tasks) -> Result<Self, Invalid> {
+    fn new(arguments: &'a cli::Produce, server: Server) -> Result<Self, Invalid> {
         if let Some(secret) = &arguments.secret {
             SigningSecret::parse("--secret", secret)?;
         }
         let client = server.client();
         let run = format!("{:08x}", fastrand::u32(..));
-        Ok(Produce { arguments, server, client, run, subscriptions: Vec::new(), tasks })
+        Ok(Produce { arguments, server, client, run, subscriptions: Vec::new() })
     }
 
     async fn work(&mut self) -> anyhow::Result<()> {
         self.subscribe().await?;
-        let bar = progress(self.arguments.events, "accepted");
+        let bar = terminal::progress(self.arguments.events, "accepted", COUNTED);
         let load = Load::new(self.arguments, &self.run);
         #[cfg(feature = "kafka")]
         let straight = match &self.arguments.kafka {
@@ -113,7 +119,7 @@ impl<'a> Produce<'a> {
             print(&summary(self.arguments, &sent, None))?;
             return conclude(self.arguments.events, &sent, None);
         }
-        let bar = progress(sent.accepted, "delivered");
+        let bar = terminal::progress(sent.accepted, "delivered", COUNTED);
         let ids = self.subscriptions.iter().map(|subscription| subscription.id.clone()).collect();
         let since = self.subscriptions[0].created_at;
         let watch = Watch::new(ids, since, sent.accepted, self.arguments.patience);
@@ -127,7 +133,7 @@ impl<'a> Produce<'a> {
     async fn straight(&self, brokers: &str) -> anyhow::Result<straight::Straight> {
         let layers = cli::Source::default().layers()?.with_flag("--kafka", "kafka.brokers", Some(brokers))?;
         let tenant = self.arguments.server.tenant.as_deref();
-        straight::Straight::open(&layers, self.arguments.size, tenant, &self.tasks).await
+        straight::Straight::open(&layers, self.arguments.size, tenant, self.server.tasks()).await
     }
 
     async fn subscribe(&mut self) -> anyhow::Result<()> {
@@ -141,7 +147,7 @@ impl<'a> Produce<'a> {
             return Ok(());
         }
         check_sink(&arguments.sink).await?;
-        let bar = progress(arguments.subscriptions, "subscriptions");
+        let bar = terminal::progress(arguments.subscriptions, "subscriptions", COUNTED);
         for place in 0..arguments.subscriptions {
             let mut subscription = json!({
                 "url": arguments.sink,
@@ -173,24 +179,24 @@ impl<'a> Produce<'a> {
         }
         // The connection may be in the middle of an exchange that was given up.
         self.client = self.server.client();
-        let (mut left, mut why) = (Vec::new(), None);
-        for subscription in self.subscriptions.drain(..) {
-            let answer = self.client.delete(&format!("/v1/subscriptions/{}", subscription.id)).await;
-            let refusal = match answer {
-                // Somebody else has deleted it.
-                Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => continue,
-                Ok(answer) => anyhow!(answer.refusal()),
-                Err(error) => error,
-            };
-            left.push(subscription.id);
-            why.get_or_insert(refusal);
-        }
-        match why {
-            Some(why) => {
-                Err(why.context(format!("these subscriptions are left, delete them by hand: {}", left.join(", "))))
+        let mut refusal = None;
+        for place in (0..self.subscriptions.len()).rev() {
+            let path = format!("/v1/subscriptions/{}", self.subscriptions[place].id);
+            // A server that is silent about one is silent about all, and each would be waited for.
+            let answer = self.client.delete(&path).await?;
+            // Somebody else may have deleted it.
+            if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND {
+                self.subscriptions.remove(place);
+            } else {
+                refusal.get_or_insert_with(|| answer.refusal());
             }
-            None => Ok(()),
         }
+        refusal.map_or(Ok(()), |why| Err(anyhow!(why)))
+    }
+
+    fn left(&self) -> String {
+        let ids: Vec<&str> = self.subscriptions.iter().map(|subscription| subscription.id.as_str()).collect();
+        format!("these subscriptions are left, delete them by hand: {}", ids.join(", "))
     }
 }
 
@@ -213,19 +219,6 @@ fn is_loopback(url: &str) -> bool {
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
-}
-
-/// On a terminal only; elsewhere it would be noise in a file.
-fn progress(length: u64, what: &'static str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let template = format!("{what:>13} [{{bar:40}}] {{human_pos}}/{{human_len}}  {{rate}}  {{eta}} left");
-    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let rate = |state: &ProgressState, text: &mut dyn Write| {
-        text.write_str(&terminal::rate(state.pos(), state.elapsed())).expect("a progress bar is drawn into a string");
-    };
-    ProgressBar::new(length).with_style(style.with_key("rate", rate).progress_chars("=> "))
 }
 
 fn summary(arguments: &cli::Produce, sent: &Sent, delivered: Option<&Delivered>) -> String {
@@ -281,4 +274,30 @@ fn conclude(events: u64, sent: &Sent, delivered: Option<&Delivered>) -> anyhow::
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        produce: cli::Produce,
+    }
+
+    /// They had been taken out of the list before they were deleted, so that nobody could name them.
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_deleted_is_named() {
+        let Flags { produce: arguments } = Flags::parse_from(["produce"]);
+        let mut produce = Produce::new(&arguments, Server::nowhere()).unwrap();
+        for id in ["sub_1", "sub_2"] {
+            produce.subscriptions.push(Subscription { id: id.to_owned(), created_at: OffsetDateTime::UNIX_EPOCH });
+        }
+        let error = produce.clean_up().await.unwrap_err();
+        assert!(error.to_string().contains("no Tidegate answers"), "{error:#}");
+        assert!(produce.left().ends_with("by hand: sub_1, sub_2"), "{}", produce.left());
+    }
 }

@@ -1,19 +1,18 @@
 //! `tidegate replay`: starts a job that sends deliveries again, and shows its progress. The job needs nobody to watch it:
 //! Ctrl-C ends the watching alone.
 
-use std::{io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use dispatch::{delivery::Status, job::State};
-use indicatif::{ProgressBar, ProgressStyle};
 use platform::shutdown::Tasks;
 use serde::Deserialize;
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
 
 use super::{
-    client::{Client, Server},
+    client::{Client, Server, until_answered},
     print, terminal,
 };
 use crate::{cli, serve::Signals};
@@ -99,25 +98,20 @@ fn order(arguments: &cli::Replay) -> anyhow::Result<String> {
     Ok(order.to_string())
 }
 
-/// A server that restarts is waited for, and the job goes on with it; it is said once.
+/// A server that restarts is waited for, and the job goes on with it.
 async fn follow(client: &mut Client, mut job: Job) -> anyhow::Result<()> {
-    let (bar, mut is_said) = (progress(), false);
+    let bar = terminal::progress(STEPS, "replay", "{percent}%  {msg} looked at");
     while !job.state.has_ended() {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the bar's steps")]
         bar.set_position((job.progress.clamp(0.0, 1.0) * STEPS as f64) as u64);
         bar.set_message(format!("{} of {}", terminal::count(job.requeued + job.created), terminal::count(job.scanned)));
         tokio::time::sleep(INTERVAL).await;
-        match client.get(&path(&job.id)).await {
-            Ok(now) => job = now,
-            Err(error) if !is_said => {
-                is_said = true;
-                #[expect(clippy::print_stderr, reason = "a remark for the person at the terminal")]
-                {
-                    eprintln!("tidegate: {error:#}; the job {} goes on where it can, asking for it again", job.id);
-                }
-            }
-            Err(_) => (),
-        }
+        let say = |error: &anyhow::Error| {
+            let text = format!("tidegate: {error:#}; the job {} goes on where it can, asking for it again", job.id);
+            bar.suspend(|| terminal::note(&text));
+        };
+        let now = until_answered(INTERVAL, say, async || client.get::<Job>(&path(&job.id)).await).await;
+        job = now.with_context(|| format!("the job {} cannot be followed any further", job.id))?;
     }
     bar.finish_and_clear();
     print(&summary(&job))?;
@@ -126,16 +120,6 @@ async fn follow(client: &mut Client, mut job: Job) -> anyhow::Result<()> {
         State::Cancelled => bail!("the job {} was cancelled before its end", job.id),
         State::Pending | State::Running | State::Done => Ok(()),
     }
-}
-
-/// On a terminal only; elsewhere it would be noise in a file.
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("  replay [{bar:40}] {percent}%  {msg} looked at");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(STEPS).with_style(style.progress_chars("=> "))
 }
 
 fn summary(job: &Job) -> String {

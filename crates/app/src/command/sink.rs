@@ -101,7 +101,7 @@ async fn receive(State(sink): State<Arc<Sink>>, method: Method, uri: Uri, header
     if method != Method::POST {
         return sink.state(uri.path() == COUNTS).into_response();
     }
-    let status = sink.take(uri.path(), &headers, &body);
+    let (status, sighting) = sink.take(uri.path(), &headers, &body);
     if !sink.delay.is_zero() {
         // Ends here with its caller.
         tokio::time::sleep(sink.delay).await;
@@ -109,11 +109,9 @@ async fn receive(State(sink): State<Arc<Sink>>, method: Method, uri: Uri, header
     if sink.hangs {
         std::future::pending::<()>().await;
     }
-    if sink.is_late()
-        && status.is_success()
-        && let Some(id) = headers.get(ID).and_then(|id| id.to_str().ok())
-    {
-        sink.ledger.answered(uri.path(), id);
+    if sink.is_late() && status.is_success() {
+        let id = headers.get(ID).and_then(|id| id.to_str().ok());
+        sink.ledger.answered(uri.path(), id, sighting);
     }
     status.into_response()
 }
@@ -148,7 +146,7 @@ impl Sink {
     }
 
     /// Notes a call, shows it, and decides how it is answered.
-    fn take(&self, path: &str, headers: &HeaderMap, body: &[u8]) -> StatusCode {
+    fn take(&self, path: &str, headers: &HeaderMap, body: &[u8]) -> (StatusCode, Sighting) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let now = OffsetDateTime::now_utc();
         let id = text(ID);
@@ -167,8 +165,7 @@ impl Sink {
             path,
             id,
             is_verified,
-            is_answered_well: status.is_success() && !self.hangs,
-            is_late: self.is_late(),
+            is_answered_well: status.is_success() && !self.hangs && !self.is_late(),
             at: self.started.elapsed(),
             latency: field(body, "timestamp")
                 .and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok())
@@ -181,7 +178,7 @@ impl Sink {
                 self.gone.notify_one();
             }
         }
-        status
+        (status, sighting)
     }
 
     fn line(
@@ -202,6 +199,8 @@ impl Sink {
         };
         let answer = match (self.hangs, status.is_success()) {
             (true, _) => paint(Colour::Yellow, "no answer"),
+            // Its caller may leave before it is answered so.
+            (false, true) if self.is_late() => paint(Colour::Dim, "…"),
             (false, true) => paint(Colour::Green, status.as_str()),
             (false, false) => paint(Colour::Red, status.as_str()),
         };

@@ -17,7 +17,7 @@ use time::{OffsetDateTime, macros::format_description};
 use url::form_urlencoded;
 
 use super::{
-    client::{Client, Server},
+    client::{Client, Server, until_answered},
     terminal::{self, Colour, Painter},
 };
 use crate::{cli, serve::Signals};
@@ -71,8 +71,6 @@ pub(super) async fn run(arguments: &cli::Tail) -> anyhow::Result<()> {
         () = signals.next() => return Ok(()),
     };
     news.deliveries.drain(..news.deliveries.len().saturating_sub(lines));
-    // What came before the first look was not missed.
-    news.has_missed = false;
     let mut tick = tokio::time::interval(INTERVAL);
     loop {
         let mut text: String = news.deliveries.iter().map(|delivery| line(painter, delivery)).collect();
@@ -88,7 +86,7 @@ pub(super) async fn run(arguments: &cli::Tail) -> anyhow::Result<()> {
         }
         news = tokio::select! {
             () = signals.next() => return Ok(()),
-            news = tail.look_until_answered() => news,
+            news = tail.look_until_answered() => news?,
         };
     }
 }
@@ -133,23 +131,9 @@ impl Tail {
         self.client.get::<IgnoredAny>(&format!("/v1/subscriptions/{id}")).await.map(drop)
     }
 
-    /// A server that restarts is waited for; it is said once.
-    async fn look_until_answered(&mut self) -> News {
-        let mut is_said = false;
-        loop {
-            match self.look().await {
-                Ok(news) => return news,
-                Err(error) if !is_said => {
-                    is_said = true;
-                    #[expect(clippy::print_stderr, reason = "a remark for the person at the terminal")]
-                    {
-                        eprintln!("tidegate: {error:#}; trying again");
-                    }
-                }
-                Err(_) => (),
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
+    async fn look_until_answered(&mut self) -> anyhow::Result<News> {
+        let say = |error: &anyhow::Error| terminal::note(&format!("tidegate: {error:#}; trying again"));
+        until_answered(INTERVAL, say, async || self.look(false).await).await
     }
 
     /// The first look. What was not over before is followed, too, the newest of each status.
@@ -160,7 +144,7 @@ impl Tail {
                 open.extend(self.page(Some(status), None).await?.data);
             }
         }
-        let news = self.look().await?;
+        let news = self.look(true).await?;
         self.began_at = news.deliveries.iter().chain(&open).map(|delivery| delivery.updated_at).max();
         for delivery in open {
             self.known.entry(delivery.id).or_insert((delivery.status, delivery.attempts));
@@ -168,11 +152,11 @@ impl Tail {
         Ok(news)
     }
 
-    async fn look(&mut self) -> anyhow::Result<News> {
-        let is_first = self.began_at.is_none();
+    async fn look(&mut self, is_first: bool) -> anyhow::Result<News> {
         let mut seen: Vec<Delivery> = Vec::new();
         let mut cursor: Option<String> = None;
-        let mut has_met_the_known = self.known.is_empty();
+        // What came before the first look is not missed. After one at an empty list nothing is known, and all is new.
+        let mut has_met_the_known = is_first;
         for _ in 0..MOST_PAGES {
             let page = self.page(self.status, cursor.as_deref()).await?;
             has_met_the_known |= page.data.iter().any(|delivery| self.known.contains_key(&delivery.id));

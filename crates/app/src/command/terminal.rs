@@ -1,9 +1,12 @@
-//! How commands write to a terminal: colours, numbers and durations that are easy on the eye.
+//! How commands write to a terminal: colours, bars, numbers and durations that are easy on the eye.
 
 use std::{
+    fmt,
     io::{self, ErrorKind, IsTerminal, Write},
     time::Duration,
 };
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use super::samples::Percentiles;
 
@@ -45,6 +48,25 @@ pub(super) fn show(text: &str) -> io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// For the person, beside the output for the pipe.
+#[expect(clippy::print_stderr, reason = "a remark for the person at the terminal; the output alone goes to the pipe")]
+pub(super) fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// On a terminal only; elsewhere it would be noise in a file. `rest` is a template; its `{rate}` is per second.
+pub(super) fn progress(length: u64, what: &str, rest: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = format!("{what:>13} [{{bar:40}}] {rest}");
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let per_second = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        text.write_str(&rate(state.pos(), state.elapsed())).expect("a progress bar is drawn into a string");
+    };
+    ProgressBar::new(length).with_style(style.with_key("rate", per_second).progress_chars("=> "))
 }
 
 /// Text of a stranger's, without what could move the cursor or change colours.

@@ -188,25 +188,25 @@ impl Load {
         loop {
             let sent_at = Instant::now();
             let answer = client.post("/v1/events", content_type, body.clone()).await;
-            let is_over = begun.elapsed() >= self.patience;
-            match answer {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            let asked = match answer {
                 Ok(answer) => {
                     let outcome = Outcome::of(&answer, self.batch == 1)?;
-                    if is_over || !outcome.is_transient {
+                    if left.is_zero() || !outcome.is_transient {
                         tally.samples.add(sent_at.elapsed());
                         tally.sent.accepted += outcome.accepted;
                         tally.sent.rejected += numbers.end - numbers.start - outcome.accepted;
                         tally.sent.problem = tally.sent.problem.take().or(outcome.problem);
                         return Ok(());
                     }
-                    wait = answer.retry_after().unwrap_or(wait);
+                    answer.retry_after()
                 }
-                Err(error) if is_over => return Err(error),
+                Err(error) if left.is_zero() => return Err(error),
                 // It was there a moment ago, so it may be again: servers restart.
-                Err(_) => (),
-            }
+                Err(_) => None,
+            };
             tally.sent.resent += 1;
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(pause(asked.unwrap_or(wait), left)).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
@@ -252,6 +252,11 @@ impl Load {
             write!(body, r#"{{"id":"{prefix}{run}_{number}","type":"{event_type}","data":{data}{filler}"}}}}"#);
         written.expect("a string takes what is written to it");
     }
+}
+
+/// Before the next request. Servers ask for a day, and for nothing at all, which would be a storm.
+fn pause(wait: Duration, left: Duration) -> Duration {
+    wait.max(FIRST_WAIT).min(left)
 }
 
 struct Outcome {
@@ -309,6 +314,19 @@ mod tests {
             assert_eq!((&events[0]["id"], &events[0]["type"]), (&"prd_run_4".into(), &"a.run.0".into()));
             assert_eq!((&events[1]["id"], &events[1]["type"]), (&"prd_run_5".into(), &"a.run.1".into()));
             assert_eq!(events[2]["data"].to_string().len(), size);
+        }
+    }
+
+    #[test]
+    fn what_a_server_asks_to_wait_has_bounds() {
+        let [left, last] = [Duration::from_secs(10), FIRST_WAIT / 2];
+        for (asked, left, expected) in [
+            (Duration::ZERO, left, FIRST_WAIT),
+            (Duration::from_secs(3), left, Duration::from_secs(3)),
+            (Duration::from_secs(86_400), left, left),
+            (Duration::ZERO, last, last),
+        ] {
+            assert_eq!(pause(asked, left), expected, "{asked:?} with {left:?} left");
         }
     }
 

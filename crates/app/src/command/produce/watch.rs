@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use anyhow::Context;
 use dispatch::delivery::Status;
 use indicatif::ProgressBar;
 use serde::Deserialize;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use crate::command::{
     client::Client,
     samples::{Percentiles, Samples},
+    terminal,
 };
 
 const PAGE: usize = 1000;
@@ -132,14 +134,15 @@ impl Watch {
         Watch { subscriptions, not_before, accepted, patience, ended, open: None, above: None }
     }
 
-    /// Returns early, with what is known, when nothing has ended for the patience.
+    /// Returns early when nothing has ended for the patience: with what is known, or why the list cannot be read.
     pub(super) async fn until_all_ended(mut self, client: &mut Client, bar: &ProgressBar) -> anyhow::Result<Delivered> {
         let mut best = self.ended.clone();
         let mut moved_at = Instant::now();
+        let mut last_look = Ok(());
         while best.ended() < self.accepted && moved_at.elapsed() < self.patience {
             let started = Instant::now();
             // A server that restarts answers again in a moment.
-            match self.pass(client).await {
+            last_look = match self.pass(client).await {
                 Ok(mut pass) => {
                     let problem = pass.problem.take().or(best.problem.take());
                     let now = self.settle(pass);
@@ -148,15 +151,20 @@ impl Watch {
                         bar.set_position(best.ended());
                     }
                     best.problem = problem;
+                    Ok(())
                 }
-                Err(error) if moved_at.elapsed() >= self.patience => return Err(error),
-                Err(_) => (),
-            }
+                Err(error) => Err(error),
+            };
             if best.ended() < self.accepted {
                 // At most half of the time is spent asking.
                 tokio::time::sleep(started.elapsed().max(SHORTEST_PAUSE)).await;
             }
         }
+        let so_far = || {
+            let [delivered, accepted] = [best.delivered, self.accepted].map(terminal::count);
+            format!("{delivered} of {accepted} accepted events were delivered when that could last be seen")
+        };
+        last_look.with_context(so_far)?;
         Ok(best)
     }
 
@@ -214,5 +222,19 @@ impl Watch {
             self.above = pass.above;
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::client::Server;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_gone_is_told_from_deliveries_that_wait() {
+        let watch = Watch::new(HashSet::new(), OffsetDateTime::UNIX_EPOCH, 3, Duration::from_secs(1));
+        let outcome = watch.until_all_ended(&mut Server::nowhere().client(), &ProgressBar::hidden()).await;
+        let error = format!("{:#}", outcome.err().unwrap());
+        assert!(error.contains("0 of 3 accepted") && error.contains("no Tidegate answers"), "{error}");
     }
 }

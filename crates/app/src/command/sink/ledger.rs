@@ -26,9 +26,8 @@ pub(super) struct Arrival<'a> {
     pub id: Option<&'a str>,
     /// `None`: nobody asked to check signatures.
     pub is_verified: Option<bool>,
+    /// False also while the answer is yet to come, because its caller may leave before: see [`Ledger::answered`].
     pub is_answered_well: bool,
-    /// The answer is yet to come, and the caller may leave before: [`Ledger::answered`] says when it has.
-    pub is_late: bool,
     /// Since the sink started.
     pub at: Duration,
     /// From the event's acceptance.
@@ -98,33 +97,38 @@ impl Ledger {
             shard.count(arrival, Sighting::First);
             return Sighting::First;
         };
-        let is_answered_well = arrival.is_answered_well && !arrival.is_late;
         if let Some((run, number)) = numbered(id) {
             let mut shard = self.shards[number % SHARDS].lock();
             if let Some(marks) = shard.run(run) {
-                let sighting = marks.note(number / SHARDS, is_answered_well);
+                let sighting = marks.note(number / SHARDS, arrival.is_answered_well);
                 shard.count(arrival, sighting);
                 return sighting;
             }
         }
         let hash = self.hash(arrival.path, id);
         let mut shard = self.shard_of(hash).lock();
-        let sighting = shard.note_id(hash, is_answered_well);
+        let sighting = shard.note_id(hash, arrival.is_answered_well);
         shard.count(arrival, sighting);
         sighting
     }
 
-    /// The good answer to a late one has gone out.
-    pub(super) fn answered(&self, path: &str, id: &str) {
-        if let Some((run, number)) = numbered(id)
-            && let Some(marks) = self.shards[number % SHARDS].lock().runs.get_mut(run)
-        {
-            return set(&mut marks.answered_well, number / SHARDS);
+    /// The good answer goes out now to a call that counted as failed until then. `sighting`: what it was noted as.
+    pub(super) fn answered(&self, path: &str, id: Option<&str>, sighting: Sighting) {
+        let Some(id) = id else {
+            return self.shards[0].lock().count_answer(sighting, false);
+        };
+        if let Some((run, number)) = numbered(id) {
+            let mut shard = self.shards[number % SHARDS].lock();
+            if let Some(marks) = shard.runs.get_mut(run) {
+                let was_answered_well = is_set(&marks.answered_well, number / SHARDS);
+                set(&mut marks.answered_well, number / SHARDS);
+                return shard.count_answer(sighting, was_answered_well);
+            }
         }
         let hash = self.hash(path, id);
-        if let Some(is_answered_well) = self.shard_of(hash).lock().ids.get_mut(&hash) {
-            *is_answered_well = true;
-        }
+        let mut shard = self.shard_of(hash).lock();
+        let was_answered_well = shard.ids.get_mut(&hash).is_some_and(|before| std::mem::replace(before, true));
+        shard.count_answer(sighting, was_answered_well);
     }
 
     /// Two subscriptions to one event are two paths, or else they look like one receiver that gets it twice.
@@ -210,6 +214,15 @@ impl Shard {
         }
     }
 
+    /// Of two calls with one id that are both answered well one is a duplicate, even if neither answer was out yet.
+    fn count_answer(&mut self, sighting: Sighting, was_answered_well: bool) {
+        self.counts.failed -= 1;
+        if was_answered_well && sighting != Sighting::Duplicate {
+            self.counts.retries -= 1;
+            self.counts.duplicates += 1;
+        }
+    }
+
     fn count(&mut self, arrival: &Arrival<'_>, sighting: Sighting) {
         let counts = &mut self.counts;
         counts.received += 1;
@@ -285,12 +298,17 @@ mod tests {
     use super::*;
 
     fn note(ledger: &Ledger, path: &str, id: &str, is_answered_well: bool) -> Sighting {
-        arrive(ledger, path, id, is_answered_well, false)
+        arrive(ledger, path, Some(id), is_answered_well)
     }
 
-    fn arrive(ledger: &Ledger, path: &str, id: &str, is_answered_well: bool, is_late: bool) -> Sighting {
+    fn arrive(ledger: &Ledger, path: &str, id: Option<&str>, is_answered_well: bool) -> Sighting {
         let at = Duration::ZERO;
-        ledger.note(&Arrival { path, id: Some(id), is_verified: None, is_answered_well, is_late, at, latency: None })
+        ledger.note(&Arrival { path, id, is_verified: None, is_answered_well, at, latency: None })
+    }
+
+    fn failed_retries_duplicates(ledger: &Ledger) -> (u64, u64, u64) {
+        let counts = ledger.counts();
+        (counts.failed, counts.retries, counts.duplicates)
     }
 
     /// A caller that left before its answer came back, and was shown as a duplicate after a success that nobody had heard of.
@@ -298,12 +316,38 @@ mod tests {
     fn a_late_answer_counts_when_it_has_gone_out() {
         for id in ["evt_1", "prd_run_7"] {
             let ledger = Ledger::default();
-            let seen: Vec<Sighting> = (0..2).map(|_| arrive(&ledger, "/", id, true, true)).collect();
+            let seen: Vec<Sighting> = (0..2).map(|_| note(&ledger, "/", id, false)).collect();
             assert_eq!(seen, [Sighting::First, Sighting::Retry], "nobody has heard an answer");
-            ledger.answered("/", id);
-            assert_eq!(arrive(&ledger, "/", id, true, true), Sighting::Duplicate);
-            assert_eq!((ledger.counts().failed, ledger.counts().distinct), (0, 1));
+            assert_eq!(failed_retries_duplicates(&ledger), (2, 1, 0));
+            ledger.answered("/", Some(id), Sighting::Retry);
+            assert_eq!(failed_retries_duplicates(&ledger), (1, 1, 0), "the first caller has left");
+            assert_eq!(note(&ledger, "/", id, false), Sighting::Duplicate);
+            ledger.answered("/", Some(id), Sighting::Duplicate);
+            assert_eq!(failed_retries_duplicates(&ledger), (1, 1, 1));
+            assert_eq!(ledger.counts().distinct, 1);
         }
+    }
+
+    #[test]
+    fn two_at_a_time_that_are_both_answered_well_are_a_duplicate() {
+        for id in ["evt_1", "prd_run_7"] {
+            for order in [[Sighting::First, Sighting::Retry], [Sighting::Retry, Sighting::First]] {
+                let ledger = Ledger::default();
+                let seen: Vec<Sighting> = (0..2).map(|_| note(&ledger, "/", id, false)).collect();
+                assert_eq!(seen, [Sighting::First, Sighting::Retry]);
+                order.into_iter().for_each(|sighting| ledger.answered("/", Some(id), sighting));
+                assert_eq!(failed_retries_duplicates(&ledger), (0, 0, 1), "{order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_answer_to_a_call_without_an_id_counts_too() {
+        let ledger = Ledger::default();
+        let sighting = arrive(&ledger, "/", None, false);
+        assert_eq!(ledger.counts().failed, 1);
+        ledger.answered("/", None, sighting);
+        assert_eq!((ledger.counts().failed, ledger.counts().without_id), (0, 1));
     }
 
     #[test]
