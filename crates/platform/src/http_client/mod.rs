@@ -175,18 +175,16 @@ impl Inner {
                 Err(failure) => return Err(failure.error),
             }
         }
-        let connection = self.fresh_connection(&key, call, progress).await?;
-        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
-        Ok(answer(reply, is_resent))
-    }
-
-    /// A connection nobody else has used up: a new one, or the one to share that another call has just opened.
-    async fn fresh_connection(&self, key: &Key, call: &Call<'_>, progress: &Progress) -> Result<Connection, CallError> {
         let mut announcement = None;
         if call.target.is_https {
             progress.enter(Phase::Connect);
-            match self.pool.shared(key).await {
-                Ok(shared) => return Ok(Connection::Http2(shared)),
+            match self.pool.shared(&key).await {
+                Ok(shared) => match self.exchange(Connection::Http2(shared), &key, call, progress).await {
+                    Ok(reply) => return Ok(answer(reply, is_resent)),
+                    // The receiver has just ended it, for all who share it.
+                    Err(failure) if failure.is_unsent => (),
+                    Err(failure) => return Err(failure.error),
+                },
                 Err(announced) => announcement = announced,
             }
         }
@@ -195,7 +193,8 @@ impl Inner {
             self.pool.share(key.clone(), connection.clone());
         }
         drop(announcement);
-        Ok(connection)
+        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
+        Ok(answer(reply, is_resent))
     }
 
     fn idle_connection(&self, key: &Key) -> Option<Connection> {

@@ -140,6 +140,21 @@ async fn after_a_goodbye_one_call_opens_a_connection_for_all() {
     assert_eq!(server.connections(), 2);
 }
 
+/// Calls that had waited for room on a connection got it in the moment of its goodbye, and were spent though nobody had taken them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goodbye_under_load_costs_no_call() {
+    let authority = Authority::new();
+    let server = Server::start(&authority.issue("localhost"), None, &["h2"]).await;
+    let (client, identity) = (open_client(), authority.identity(None));
+    for round in 0..30 {
+        let path = |call| if call % 50 == 20 { "/last" } else { "/hook" };
+        let calls = (0..300).map(|call| server.call(&client, path(call), Some(&identity)));
+        for answer in join_all(calls).await {
+            assert!(answer.is_ok(), "round {round}: {answer:?}");
+        }
+    }
+}
+
 /// The handshake is over for the caller when the receiver refuses it: the connection ends while the request goes out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_waits_for_a_connection_that_ends_as_it_goes_out() {
