@@ -24,8 +24,8 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// Room for one fresh delivery here, which may then be born leased to this process.
-    pub(crate) fn promise(&self) -> Option<Place> {
-        self.here.as_ref()?.promise()
+    pub(crate) fn promise(&self, tenant: &str) -> Option<Place> {
+        self.here.as_ref()?.promise(tenant)
     }
 
     /// Waits for room here for so many, while there is hope that it is made within `patience`.

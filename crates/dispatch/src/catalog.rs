@@ -106,6 +106,17 @@ struct TenantCatalog {
     unreadable: BTreeSet<Box<str>>,
 }
 
+impl TenantCatalog {
+    fn remove(&mut self, id: &str) -> Option<Arc<Endpoint>> {
+        self.by_type.clear();
+        self.remembered = 0;
+        self.unreadable.remove(id);
+        let before = self.by_id.remove(id)?;
+        self.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, &before));
+        Some(before)
+    }
+}
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Catalog {
@@ -239,20 +250,41 @@ impl Catalog {
         if refreshed.is_some_and(|refreshed| refreshed > moment) {
             return Ok(());
         }
-        let begun = Instant::now();
+        let (begun, mut seen) = (Instant::now(), version.load(Relaxed));
+        let mut anew: Option<HashSet<(String, String)>> = None;
         loop {
-            let seen = version.load(Relaxed);
             let rows = store.changed_subscriptions(seen).await?;
             let Some(newest) = rows.last().map(|row| row.version) else {
+                if let Some(all) = anew {
+                    self.keep_only(&all);
+                }
+                version.store(seen, Relaxed);
                 *refreshed = Some(begun);
                 return Ok(());
             };
+            if rows.first().is_some_and(|row| row.version <= seen) {
+                anew = Some(HashSet::new());
+            }
+            if let Some(all) = &mut anew {
+                all.extend(rows.iter().map(|row| (row.tenant.clone(), row.id.clone())));
+            }
             let mut secrets = self.secrets_of_all(&rows).await?;
             for row in rows {
                 let secrets = secrets.remove(&(row.tenant.clone(), row.id.clone())).unwrap_or_default();
                 self.take(row, &secrets);
             }
-            version.store(newest, Relaxed);
+            seen = newest;
+        }
+    }
+
+    /// All were read anew, because a failover has lost the last changes: what is not among them was lost with those.
+    fn keep_only(&self, all: &HashSet<(String, String)>) {
+        for (tenant, known) in self.inner.tenants.write().iter_mut() {
+            let ids = known.by_id.keys().map(|id| &**id).chain(known.unreadable.iter().map(|id| &**id));
+            let keys = ids.map(|id| (tenant.to_string(), id.to_owned()));
+            for (_, id) in keys.filter(|key| !all.contains(key)).collect::<Vec<_>>() {
+                known.remove(&id);
+            }
         }
     }
 
@@ -295,13 +327,7 @@ impl Catalog {
         let compiled = if is_deleted { None } else { self.compile(&id, row, secrets).map(Arc::new) };
         let mut tenants = self.inner.tenants.write();
         let tenant = tenants.entry(tenant.into()).or_default();
-        tenant.by_type.clear();
-        tenant.remembered = 0;
-        let before = tenant.by_id.remove(id.as_str());
-        if let Some(before) = &before {
-            tenant.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, before));
-        }
-        tenant.unreadable.remove(id.as_str());
+        let before = tenant.remove(&id);
         let Some(endpoint) = compiled else {
             if !is_deleted {
                 tenant.unreadable.insert(id.into());

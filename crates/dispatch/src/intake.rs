@@ -3,11 +3,14 @@
 //! Payloads stay as the bytes they came in: they are checked to be JSON, never built into a tree unless a filter asks.
 //! "Accepted" is said after the commit. A delivery that this process can make at once is born leased to it.
 
+#[cfg(test)]
+pub(crate) mod tests;
 mod topic;
 
 use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest;
+use axum::http::StatusCode;
 use bytes::Bytes;
 use platform::{
     crash::crash_point,
@@ -190,8 +193,7 @@ impl Intake {
 
     fn read(&self, body: &[u8]) -> Result<EventIn, Problem> {
         if body.len() > self.max_event {
-            let detail = format!("the event has {} bytes; dispatch.max_event allows {}", body.len(), self.max_event);
-            return Err(Problem::new(axum::http::StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail));
+            return Err(too_large(&format!("{} bytes", body.len()), self.max_event));
         }
         let event: EventIn = parse_json(body)?;
         // Here and not where records of the topic are checked: a worker's clock may be another.
@@ -207,6 +209,13 @@ impl Intake {
         let event = self.read(body)?;
         check(&event)?;
         Ok(event)
+    }
+
+    /// For an event that is only asked about, which may be one of Tidegate's own.
+    pub(crate) fn read_to_explain(&self, body: &[u8]) -> Result<(EventIn, EventType), Problem> {
+        let event = self.read(body)?;
+        let event_type = check_parts(&event)?;
+        Ok((event, event_type))
     }
 
     /// The same for an event that is read already; `only` names the one subscription it is for, whatever its globs say.
@@ -248,7 +257,7 @@ impl Intake {
         let deliveries = endpoints.iter().map(|endpoint| {
             let ordering_key = ordering_key.clone().filter(|_| endpoint.ordering == Ordering::Key);
             let is_now = deliver_at.is_none() && ordering_key.is_none() && endpoint.reach.is_some();
-            let place = if is_now { self.workers.promise() } else { None };
+            let place = if is_now { self.workers.promise(tenant) } else { None };
             NewDelivery { id: id::new("dlv"), subscription: Arc::clone(&endpoint.id), ordering_key, place }
         });
         let deliveries = deliveries.collect();
@@ -304,16 +313,29 @@ fn answer(accepted: Accepted, event: EventIn, uid: Option<String>) -> Result<Eve
     }
 }
 
+/// An event of that size, in words.
+pub(crate) fn too_large(size: &str, most: usize) -> Problem {
+    let detail = format!(
+        "the event has {size}, and dispatch.max_event allows {most}: send less data, such as a link to what is large, or raise it (up to 16MiB)"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail).field("data")
+}
+
 /// What every event must be, whichever way it goes.
 fn check(event: &EventIn) -> Result<EventType, Problem> {
+    let event_type = check_parts(event)?;
+    if event.source.as_deref() == Some(operational::SOURCE) {
+        let detail = "the source \"tidegate\" is Tidegate's own: choose another, or leave it out";
+        return Err(Problem::invalid("source", detail));
+    }
+    Ok(event_type)
+}
+
+fn check_parts(event: &EventIn) -> Result<EventType, Problem> {
     let event_type = EventType::parse("type", &event.event_type).map_err(Error::from)?;
     check_depth(event.data.get())?;
     for (field, text) in [("source", &event.source), ("ordering_key", &event.ordering_key)] {
         check_text(field, text.as_deref())?;
-    }
-    if event.source.as_deref() == Some(operational::SOURCE) {
-        let detail = "the source \"tidegate\" is Tidegate's own: choose another, or leave it out";
-        return Err(Problem::invalid("source", detail));
     }
     if let Some(id) = &event.id {
         MessageId::parse("id", id).map_err(Error::from)?;

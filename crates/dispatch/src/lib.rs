@@ -225,16 +225,20 @@ impl Dispatch {
         self.inner.allow_private
     }
 
-    /// A subscription that Tidegate had disabled is on again, by hand.
-    pub(crate) async fn tell_of_enabling(&self, tenant: &str, id: &str) -> Result<(), Error> {
+    /// A subscription that Tidegate had disabled is on again, by hand. That is committed, whatever becomes of the word of it.
+    pub(crate) async fn tell_of_enabling(&self, tenant: &str, id: &str) {
         let Inner { store, catalog, lease, .. } = &*self.inner;
-        let Some(endpoint) = catalog.endpoint(tenant, id) else { return Ok(()) };
+        let Some(endpoint) = catalog.endpoint(tenant, id) else { return };
         let data = serde_json::json!({"subscription_id": id});
-        if let Some(event) = operational::event(catalog, operational::Kind::SubscriptionEnabled, &endpoint, &data) {
-            store.take_in(vec![event], lease).await?;
-            self.wake();
+        let Some(event) = operational::event(catalog, operational::Kind::SubscriptionEnabled, &endpoint, &data) else {
+            return;
+        };
+        match store.take_in(vec![event], lease).await {
+            Ok(_) => self.wake(),
+            Err(error) => {
+                tracing::warn!(subscription = id, error = %Chain(&error), "Nobody is told that it is enabled again.");
+            }
         }
-        Ok(())
     }
 
     /// Cancels what waits for a subscription that was deleted. If this ends half-way, a worker cancels the rest when it is due.

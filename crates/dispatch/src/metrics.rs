@@ -11,6 +11,7 @@ pub(crate) const IN_FLIGHT: &str = "tidegate_deliveries_in_flight";
 pub(crate) const WAITING: &str = "tidegate_deliveries_waiting"; // in this process's lanes
 pub(crate) const LAG_SECONDS: &str = "tidegate_delivery_lag_seconds"; // of the oldest that waits, deferred ones included
 pub(crate) const REFUSED: &str = "tidegate_gate_refusals_total"; // by: rate, circuit, concurrency
+pub(crate) const LANE_FULL: &str = "tidegate_lane_full_total"; // deliveries that found no room in the lane of their subscription
 pub(crate) const JOB_CHANGES: &str = "tidegate_job_changes_total"; // change: requeued, created, cancelled, deleted
 pub(crate) const CIRCUITS: &str = "tidegate_circuits"; // state: open, closed; of subscriptions, as this replica knows them
 pub(crate) const RESCUED: &str = "tidegate_deliveries_rescued_total"; // that nobody would ever have taken

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use platform::config::Span;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
@@ -68,9 +68,39 @@ pub enum Ordering {
 }
 
 impl Settings {
+    /// As they are written and shown.
+    const NAMES: [&str; 10] = [
+        "url",
+        "event_types",
+        "filter",
+        "description",
+        "rate_limit",
+        "max_concurrency",
+        "timeout",
+        "retry_schedule",
+        "ordering",
+        "signatures",
+    ];
     pub const DEFAULT_RATE: u32 = 100;
     pub const DEFAULT_CONCURRENCY: u32 = 100;
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+}
+
+/// Settings as they are shown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Shown {
+    Known(Settings),
+    /// Another version wrote them, and this one cannot read them all: as they are stored, in the names that it knows.
+    Foreign(Map<String, Value>),
+}
+
+impl Shown {
+    pub fn foreign(stored: &str) -> Self {
+        let mut settings: Map<String, Value> = serde_json::from_str(stored).unwrap_or_default();
+        settings.retain(|name, _| Settings::NAMES.contains(&name.as_str()));
+        Shown::Foreign(settings)
+    }
 }
 
 /// Where an operator's events go.
@@ -79,7 +109,8 @@ pub struct Subscription {
     #[schema(example = "sub_01k9x7m2e8f3s9w4d6b1c5a7g0")]
     pub id: String,
     #[serde(flatten)]
-    pub settings: Settings,
+    #[schema(value_type = Settings)]
+    pub settings: Shown,
     /// Sent with every call; values are hidden (`***`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
@@ -266,4 +297,31 @@ pub struct AttemptError {
     pub class: String,
     /// One sentence, for people.
     pub sentence: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_is_shown_also_where_another_version_wrote_it() {
+        let written = json!({
+            "url": "https://example.com/", "event_types": ["**"], "filter": {"id": "x"}, "description": "d", "rate_limit": 1,
+            "max_concurrency": 1, "timeout": "1s", "retry_schedule": [], "ordering": "key", "signatures": "v1+v1a",
+        });
+        let settings: Settings = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(Shown::Known(settings)).unwrap(), written);
+        let Shown::Foreign(shown) = Shown::foreign(&written.to_string()) else { panic!("they are foreign") };
+        assert_eq!(Value::from(shown), written);
+    }
+
+    #[test]
+    fn what_only_another_version_knows_takes_no_name_of_ours() {
+        let stored = r#"{"url": ["https://a.example/"], "state": "active", "id": "other", "new": 1}"#;
+        let shown = serde_json::to_value(Shown::foreign(stored)).unwrap();
+        assert_eq!(shown, json!({"url": ["https://a.example/"]}));
+        assert_eq!(serde_json::to_value(Shown::foreign("nonsense")).unwrap(), json!({}));
+    }
 }

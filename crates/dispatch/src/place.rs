@@ -34,22 +34,41 @@ impl Drop for Place {
     }
 }
 
-/// The bytes of a payload that is in hand; let go when it is dropped.
+/// What is in hand: of all, of a tenant, or in a lane.
+#[derive(Default)]
+pub(crate) struct Load {
+    jobs: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Load {
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.load(Relaxed)
+    }
+
+    /// Of payloads.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+}
+
+/// One job's part of a load; let go when it is dropped.
 pub(crate) struct Weight {
-    all: Arc<AtomicUsize>,
+    of: Arc<Load>,
     bytes: usize,
 }
 
 impl Weight {
-    /// So many more of those that `all` counts.
-    pub(crate) fn of(all: &Arc<AtomicUsize>, bytes: usize) -> Self {
-        all.fetch_add(bytes, Relaxed);
-        Weight { all: Arc::clone(all), bytes }
+    pub(crate) fn of(load: &Arc<Load>, bytes: usize) -> Self {
+        load.jobs.fetch_add(1, Relaxed);
+        load.bytes.fetch_add(bytes, Relaxed);
+        Weight { of: Arc::clone(load), bytes }
     }
 }
 
 impl Drop for Weight {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Relaxed);
+        self.of.jobs.fetch_sub(1, Relaxed);
+        self.of.bytes.fetch_sub(self.bytes, Relaxed);
     }
 }

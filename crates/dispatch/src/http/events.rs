@@ -32,9 +32,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     Dispatch,
-    delivery::{Document, EventType, Matcher, event_type::Glob},
-    error::Error,
-    intake::{EventIn, Intake, Memory, Taken},
+    delivery::{Document, Matcher, event_type::Glob},
+    intake::{EventIn, Intake, Memory, Taken, too_large},
     model::{Delivery, Event},
     operational,
     store::search::{DeliveryFilter, EventFilter, MOST_BYTES},
@@ -47,8 +46,10 @@ const GATHER: Duration = Duration::from_millis(2);
 /// .. and how many such chunks are on their way at a time.
 const CHUNKS: usize = ALL_CHUNKS as usize;
 const ALL_CHUNKS: u32 = 4;
-/// Of one request that is read whole; NDJSON is read line by line and has no such bound.
+/// Of one request that is read whole, where one event may not be larger; NDJSON is read line by line and has no such bound.
 const LARGEST_BODY: usize = 8 << 20;
+/// What may stand around one event: the brackets of an array, and spaces.
+const ENVELOPE: usize = 1 << 10;
 /// So much of a line may wait for its end without memory of its own.
 const SHORT_LINE: usize = 64 << 10;
 
@@ -107,16 +108,8 @@ async fn create(
     if content_type.is_some_and(is_lines) {
         require_plain(&headers)?;
         // One line after the other is given memory, so a request that is ahead of the database is read no further.
-        let intake = dispatch.intake().clone();
-        let held = lines(body, &intake, dispatch.config().max_event).then(move |line| {
-            let intake = intake.clone();
-            async move {
-                let line = line?;
-                let memory = intake.hold(line.len()).await?;
-                Ok((line, Some(memory)))
-            }
-        });
-        return many(&dispatch, &caller.tenant, held.boxed()).await;
+        let lines = lines(body, dispatch.intake(), dispatch.config().max_event);
+        return many(&dispatch, &caller.tenant, lines.boxed()).await;
     }
     require_json(&headers)?;
     let (body, _held) = read(&dispatch, body).await?;
@@ -242,12 +235,13 @@ fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Pro
 
 /// Reads a body whole. It is given memory as it comes, so a slow sender holds no more than it has sent, in however small pieces.
 async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Option<Memory>), Problem> {
+    let most = largest_body(dispatch.config().max_event);
     let (mut bytes, mut held) = (BytesMut::new(), None);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| unreadable())?;
         let Some(data) = frame.data_ref() else { continue };
-        if bytes.len() + data.len() > LARGEST_BODY {
-            return Err(too_large());
+        if bytes.len() + data.len() > most {
+            return Err(body_too_large(most));
         }
         dispatch.intake().hold_more(&mut held, bytes.len() + data.len()).await?;
         bytes.extend_from_slice(data);
@@ -259,12 +253,16 @@ fn unreadable() -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
 }
 
-fn too_large() -> Problem {
-    Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "body_too_large",
-        format!("a request holds at most {LARGEST_BODY} bytes"),
-    )
+/// One event of any size that `dispatch.max_event` allows can be sent as JSON.
+fn largest_body(max_event: usize) -> usize {
+    LARGEST_BODY.max(max_event + ENVELOPE)
+}
+
+fn body_too_large(most: usize) -> Problem {
+    let detail = format!(
+        "a body of JSON has at most {most} bytes: send its events as NDJSON (content-type: application/x-ndjson), of which each line alone is bounded, or in several requests"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).field("body")
 }
 
 /// A body that is read line by line, one line in memory at a time.
@@ -283,7 +281,7 @@ struct Lines {
 }
 
 /// The lines of a body. One that is too long costs itself and no other.
-fn lines(body: Body, intake: &Intake, longest: usize) -> impl stream::Stream<Item = Result<Bytes, Problem>> + use<> {
+fn lines(body: Body, intake: &Intake, longest: usize) -> impl stream::Stream<Item = Item> + use<> {
     let lines = Lines {
         body,
         intake: intake.clone(),
@@ -298,17 +296,23 @@ fn lines(body: Body, intake: &Intake, longest: usize) -> impl stream::Stream<Ite
 }
 
 impl Lines {
-    async fn next(&mut self) -> Option<Result<Bytes, Problem>> {
+    async fn next(&mut self) -> Option<Item> {
         loop {
             let end = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|end| self.searched + end + 1);
             if let Some(end) = end.or_else(|| self.is_over.then_some(self.buffer.len())) {
                 let line = self.buffer.split_to(end).freeze();
-                (self.searched, self.held) = (0, None);
+                if line.len() > SHORT_LINE {
+                    // The room that it needed is its own.
+                    self.buffer = BytesMut::from(&self.buffer[..]);
+                }
+                let mut held = self.held.take();
+                self.searched = 0;
                 let is_rest = std::mem::take(&mut self.is_skipping);
-                // Its end is no part of the event.
-                let line = line.slice_ref(line.trim_ascii());
-                if !is_rest && !line.is_empty() {
-                    return Some(Ok(line));
+                // Its end is no part of the event, and is in memory with it.
+                let event = line.slice_ref(line.trim_ascii());
+                if !is_rest && !event.is_empty() {
+                    let has_memory = self.intake.hold_more(&mut held, line.len()).await;
+                    return Some(has_memory.map(|()| (event, held)).map_err(Problem::from));
                 }
                 if self.is_over && self.buffer.is_empty() {
                     return None;
@@ -318,9 +322,10 @@ impl Lines {
             self.searched = self.buffer.len();
             if self.is_skipping {
                 self.give_up();
-            } else if self.buffer.len() > self.longest {
+            } else if self.buffer.len() > self.longest + 1 {
+                // One more than an event may have: the end of its line may be two characters, of which one has come.
                 self.give_up();
-                return Some(Err(line_too_long(self.longest)));
+                return Some(Err(too_large(&format!("more than {} bytes", self.longest), self.longest)));
             } else if self.buffer.len() > SHORT_LINE
                 && let Err(error) = self.intake.hold_more(&mut self.held, self.buffer.len()).await
             {
@@ -341,14 +346,9 @@ impl Lines {
 
     /// What has come of this line is let go, and what is still to come of it.
     fn give_up(&mut self) {
-        self.buffer.clear();
+        self.buffer = BytesMut::new();
         (self.searched, self.held, self.is_skipping) = (0, None, true);
     }
-}
-
-fn line_too_long(longest: usize) -> Problem {
-    let detail = format!("the event has more than {longest} bytes, which dispatch.max_event allows");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "event_too_large", detail)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -426,15 +426,19 @@ struct Explanation {
 
 /// Who would receive this event?
 ///
-/// Sends and stores nothing.
+/// Sends and stores nothing, and refuses what could not be sent in. With the source `tidegate` it tells who would hear of an event of
+/// Tidegate's own.
 #[utoipa::path(post, path = "/v1/events/explain", tag = "events", request_body = EventIn, responses((status = 200, body = Vec<Explanation>)))]
 async fn explain(
     State(dispatch): State<Dispatch>,
     caller: Caller,
-    Json(event): Json<EventIn>,
+    headers: HeaderMap,
+    body: Body,
 ) -> Result<Json<Vec<Explanation>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let event_type = EventType::parse("type", &event.event_type).map_err(Error::from)?;
+    require_json(&headers)?;
+    let (body, _held) = read(&dispatch, body).await?;
+    let (event, event_type) = dispatch.intake().read_to_explain(&body)?;
     let id = event.id.as_deref().unwrap_or_default();
     let document = Document::new(id, event_type.as_str(), event.data.get())
         .with_source(event.source.as_deref())

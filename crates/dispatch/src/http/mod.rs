@@ -23,6 +23,7 @@ pub fn routes() -> OpenApiRouter<Dispatch> {
         .routes(routes!(subscriptions::get, subscriptions::update, subscriptions::delete))
         .routes(routes!(rejected::list))
         .routes(routes!(rejected::get, rejected::delete))
+        .routes(routes!(rejected::retry))
         .routes(routes!(deliveries::list))
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::attempts))

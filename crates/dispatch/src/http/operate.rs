@@ -14,7 +14,7 @@ use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::subscriptions::{MOST_TRIES, busy, found, require_room, show};
+use super::subscriptions::{MOST_TRIES, busy, found, readable, require_room, show};
 use crate::{
     Dispatch,
     catalog::Endpoint,
@@ -72,7 +72,7 @@ async fn switch(dispatch: &Dispatch, caller: &Caller, id: &str, is_on: bool) -> 
     let row = row.ok_or_else(|| Problem::not_found("subscription", id))?;
     let shown = show(dispatch, &caller.tenant, row).await;
     if is_on && is_disabled {
-        dispatch.tell_of_enabling(&caller.tenant, id).await?;
+        dispatch.tell_of_enabling(&caller.tenant, id).await;
     }
     Ok(Json(shown))
 }
@@ -89,7 +89,7 @@ struct RotateIn {
 /// The old ones still sign for 24 hours beside them, so that receivers can change over.
 #[utoipa::path(post, path = "/v1/subscriptions/{subscription}/rotate-secret", tag = "subscriptions", request_body = Option<RotateIn>, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem),
-    (status = 409, description = "too many old ones still sign, or others keep changing the subscription", body = Problem)))]
+    (status = 409, description = "too many old ones still sign, others keep changing the subscription, or this version cannot read it", body = Problem)))]
 async fn rotate_secret(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -104,7 +104,7 @@ async fn rotate_secret(
     let (tenant, catalog) = (&*caller.tenant, dispatch.catalog());
     // What others change meanwhile may change which keys there must be: then it is read again.
     for _ in 0..MOST_TRIES {
-        let row = found(&dispatch, &caller, &id).await?;
+        let row = readable(&dispatch, &caller, &id).await?;
         let mut sealed = vec![catalog.seal(tenant, &id, &id::new("sec"), secret.text())];
         if row.settings.signatures == Signatures::Both {
             sealed.push(catalog.seal_new_key(tenant, &id));
@@ -127,7 +127,7 @@ async fn test(
     NoBody: NoBody,
 ) -> Result<(StatusCode, Json<Event>), Problem> {
     caller.require(Scope::DispatchWrite)?;
-    found(&dispatch, &caller, &id).await?;
+    readable(&dispatch, &caller, &id).await?;
     let endpoint =
         dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
     let data =

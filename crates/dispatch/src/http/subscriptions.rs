@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use axum::{extract::State, http::StatusCode};
 use platform::{
     config::{Invalid, Span},
+    db,
     http::{Json, Page, PageQuery, Path, Query, object},
     http_client::Target,
     id,
@@ -21,7 +22,7 @@ use crate::{
     delivery::{Filter, MAX_LIVE, Matcher, RetrySchedule, SigningSecret, Written},
     error::Error,
     guard::Guarded,
-    model::{Ordering, Settings, Signatures, Standing, Subscription},
+    model::{Ordering, Settings, Shown, Signatures, Standing, Subscription},
     store::records::SubscriptionRow,
     tls::Tls,
 };
@@ -266,7 +267,7 @@ pub(super) async fn get(
 /// Where the `url` changes, its circuit closes: what its calls found out was about another.
 #[utoipa::path(patch, path = "/v1/subscriptions/{subscription}", tag = "subscriptions", request_body = SubscriptionIn, responses(
     (status = 200, body = Subscription), (status = 404, body = Problem),
-    (status = 409, description = "too many secrets still sign for the key that `v1a` needs, or others keep changing it", body = Problem)))]
+    (status = 409, description = "too many secrets still sign for the key that `v1a` needs, others keep changing it, or this version cannot read it", body = Problem)))]
 pub(super) async fn update(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -282,7 +283,7 @@ pub(super) async fn update(
     let catalog = dispatch.catalog();
     // What others change meanwhile is changed, too: then it is read again.
     for _ in 0..MOST_TRIES {
-        let row = found(&dispatch, &caller, &id).await?;
+        let row = readable(&dispatch, &caller, &id).await?;
         let is_disabled = row.disabled_reason.is_some();
         let settings = change.apply(row.settings.clone(), dispatch.allows_private())?;
         let secrets = catalog.secrets(tenant, &id).await?;
@@ -298,12 +299,12 @@ pub(super) async fn update(
         let updated = store.update_subscription(&caller.actor, &row, &settings, change.enabled, sealed).await?;
         let Some(now) = updated else { continue };
         let is_told = now.enabled && is_disabled;
-        if now.settings.url != row.settings.url {
-            forget_circuit(&dispatch, &now).await?;
+        if settings.url != row.settings.url {
+            forget_circuit(&dispatch, &now, &settings).await?;
         }
         let shown = show(&dispatch, tenant, now).await;
         if is_told {
-            dispatch.tell_of_enabling(tenant, &id).await?;
+            dispatch.tell_of_enabling(tenant, &id).await;
         }
         return Ok(Json(shown));
     }
@@ -328,15 +329,26 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
+pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow<Shown>, Problem> {
     let row = dispatch.store().subscription(&caller.tenant, id).await?;
     row.ok_or_else(|| Problem::not_found("subscription", id))
 }
 
+/// For what needs its settings. Those that another version wrote are no fault of ours, nor of the caller.
+pub(super) async fn readable(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
+    let row = dispatch.store().readable_subscription(&caller.tenant, id).await.map_err(|error| match error {
+        db::Error::Unreadable(..) => {
+            let fix = "ask a replica of that version, or delete the subscription and make it anew";
+            Problem::conflict("unusable_subscription", format!("{error}: {fix}"))
+        }
+        error => error.into(),
+    })?;
+    row.ok_or_else(|| Problem::not_found("subscription", id))
+}
+
 /// What its calls found out was about another URL.
-async fn forget_circuit(dispatch: &Dispatch, row: &SubscriptionRow) -> Result<(), Problem> {
-    let Settings { rate_limit, max_concurrency, .. } = row.settings;
-    let guarded = Guarded::new(&row.tenant, &row.id, rate_limit, max_concurrency)?;
+async fn forget_circuit(dispatch: &Dispatch, row: &SubscriptionRow<Shown>, settings: &Settings) -> Result<(), Problem> {
+    let guarded = Guarded::new(&row.tenant, &row.id, settings.rate_limit, settings.max_concurrency)?;
     if let Err(error) = dispatch.gate().breaker().automatic(&guarded.key).await {
         tracing::warn!(
             subscription = row.id, error = %Chain(&error),
@@ -371,14 +383,14 @@ async fn catch_up(dispatch: &Dispatch, subscription: &str) {
 }
 
 /// After a change: brings the catalog up to date, and shows the result.
-pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Subscription {
+pub(super) async fn show(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow<Shown>) -> Subscription {
     catch_up(dispatch, &row.id).await;
     let secrets = dispatch.catalog().secrets(tenant, &row.id).await;
     let is_unusable = matches!(&secrets, Err(error) if !error.is_transient());
     view(dispatch, tenant, row, secrets.ok(), is_unusable)
 }
 
-async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Result<Subscription, Problem> {
+async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow<Shown>) -> Result<Subscription, Problem> {
     let secrets = match dispatch.catalog().secrets(tenant, &row.id).await {
         Ok(secrets) => Some(secrets),
         Err(Error::Database(error)) => return Err(error.into()),
@@ -392,12 +404,15 @@ async fn shown(dispatch: &Dispatch, tenant: &str, row: SubscriptionRow) -> Resul
 fn view(
     dispatch: &Dispatch,
     tenant: &str,
-    row: SubscriptionRow,
+    row: SubscriptionRow<Shown>,
     secrets: Option<OpenSecrets>,
     is_unusable: bool,
 ) -> Subscription {
-    let is_unusable = is_unusable || dispatch.catalog().is_unusable(tenant, &row.id);
-    let is_asymmetric = row.settings.signatures == Signatures::Both;
+    let (is_foreign, is_asymmetric) = match &row.settings {
+        Shown::Known(settings) => (false, settings.signatures == Signatures::Both),
+        Shown::Foreign(_) => (true, false),
+    };
+    let is_unusable = is_unusable || is_foreign || dispatch.catalog().is_unusable(tenant, &row.id);
     let public_keys = secrets.as_ref().filter(|_| is_asymmetric).map(OpenSecrets::public_keys);
     let (headers, tls) = secrets.map(|secrets| (secrets.headers, secrets.tls)).unwrap_or_default();
     Subscription {

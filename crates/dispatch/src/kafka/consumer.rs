@@ -81,8 +81,8 @@ struct Shared {
     is_paused: AtomicBool,
     /// Partitions came since reading was last paused or resumed.
     are_new: AtomicBool,
-    /// A batch ended unwritten.
-    is_broken: AtomicBool,
+    /// Nothing is written any more: a batch ended unwritten, or this reader has left.
+    give_up: CancellationToken,
     /// The thread leaves, or has failed: its partitions are given back, not taken away.
     is_leaving: AtomicBool,
     held: Held,
@@ -165,9 +165,10 @@ async fn route(taking: Taking, mut batches: mpsc::Receiver<Batch>, give_up: Canc
         let Ok(writer) = Arc::clone(&writers).acquire_many_owned(permits).await else { return };
         let (taking, give_up) = (taking.clone(), give_up.clone());
         tasks.spawn("kafka batch", async move {
+            // Let go in the reverse order, also by a panic: who writes next must find that this one ended unwritten.
+            let (_writer, under_way) = (writer, under_way);
             let is_written = taking.write(routed, &give_up).await;
             crash_point("batch.after");
-            drop(writer);
             under_way.end(is_written);
         });
     }
@@ -178,7 +179,6 @@ struct Reader {
     consumer: BaseConsumer<Context>,
     shared: Arc<Shared>,
     batches: mpsc::Sender<Batch>,
-    give_up: CancellationToken,
     /// Read and not yet handed over, each under an assignment of its partition.
     strays: Vec<(u64, Incoming)>,
     /// The last batch was large.
@@ -197,7 +197,7 @@ impl Reader {
             written: Condvar::new(),
             is_paused: AtomicBool::new(false),
             are_new: AtomicBool::new(false),
-            is_broken: AtomicBool::new(false),
+            give_up: CancellationToken::new(),
             is_leaving: AtomicBool::new(false),
             held: Arc::clone(held),
             voice: Voice::default(),
@@ -206,14 +206,12 @@ impl Reader {
         let consumer: BaseConsumer<Context> = client::consumer(config).create_with_context(context)?;
         consumer.subscribe(&[&config.topic])?;
         let (batches, received) = mpsc::channel(MOST_BATCHES);
-        let give_up = CancellationToken::new();
-        let routing = route(taking.clone(), received, give_up.clone(), tasks.clone());
+        let routing = route(taking.clone(), received, shared.give_up.clone(), tasks.clone());
         tasks.spawn("kafka router", routing);
         Ok(Reader {
             consumer,
             shared,
             batches,
-            give_up,
             strays: Vec::new(),
             is_busy: false,
             committed_at: Instant::now(),
@@ -235,7 +233,7 @@ impl Reader {
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        if self.shared.is_broken.load(Relaxed) {
+        if self.shared.give_up.is_cancelled() {
             return Err(Error::Panicked);
         }
         if !self.shared.wait_for_room() {
@@ -341,7 +339,7 @@ impl Reader {
     fn leave(&self) {
         let partitions = self.shared.tracker.lock().partitions();
         self.shared.wait_until_idle(&partitions);
-        self.give_up.cancel();
+        self.shared.give_up.cancel();
         let ready = self.shared.tracker.lock().take_ready();
         self.shared.commit(&self.consumer, &ready, CommitMode::Sync);
     }
@@ -351,7 +349,7 @@ impl Drop for Reader {
     /// Also when it panics: the client is closed next, and what writes for it must not go on for ever.
     fn drop(&mut self) {
         self.shared.is_leaving.store(true, Relaxed);
-        self.give_up.cancel();
+        self.shared.give_up.cancel();
     }
 }
 
@@ -379,7 +377,7 @@ impl Shared {
             let mut tracker = self.tracker.lock();
             marks.iter().for_each(|mark| tracker.finish(*mark));
         } else {
-            self.is_broken.store(true, Relaxed);
+            self.give_up.cancel();
         }
         *self.under_way.lock() -= 1;
         self.written.notify_all();

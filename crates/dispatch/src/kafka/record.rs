@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tenancy::door::DEFAULT_TENANT;
 
 use super::VERSION;
-use crate::intake::EventIn;
+use crate::{intake::EventIn, store::rejected::Rejected};
 
 pub const VERSION_HEADER: &str = "tidegate-version";
 pub const TENANT_HEADER: &str = "tidegate-tenant";
@@ -25,6 +25,8 @@ pub const TRACE_HEADER: &str = "traceparent";
 
 /// The reason of a record whose tenant is none: it belongs to nobody, also if such a tenant is made later.
 pub const BAD_TENANT: &str = "bad_tenant";
+/// The reason of a record whose headers are not text, and so were not kept as they were.
+pub const BAD_HEADER: &str = "bad_header";
 
 /// A record as it was read, whatever it holds.
 #[derive(Clone, Debug)]
@@ -63,6 +65,24 @@ impl Rejection {
 }
 
 impl Incoming {
+    /// A rejected record as it was read, or why it cannot be had again. All but its headers was kept byte for byte.
+    pub fn kept(record: &Rejected, key: Option<Vec<u8>>, value: Vec<u8>) -> Result<Self, Rejection> {
+        if record.reason == BAD_HEADER {
+            return Err(Rejection::new(BAD_HEADER, record.detail.clone()));
+        }
+        let headers = record.named_headers();
+        let headers = headers.ok_or_else(|| Rejection::new(BAD_HEADER, "its headers were not kept as they were"))?;
+        Ok(Incoming {
+            partition: i32::try_from(record.partition).unwrap_or_default(),
+            offset: record.offset,
+            at_ms: i64::try_from(record.at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default(),
+            key,
+            value,
+            headers,
+            is_cut: false,
+        })
+    }
+
     /// In memory.
     pub fn size(&self) -> usize {
         let headers = self.headers.iter().map(|header| size_of_val(header) + header.0.len() + header.1.len());
@@ -77,11 +97,14 @@ impl Incoming {
         let Some(value) = self.header(name) else { return Ok(None) };
         std::str::from_utf8(value)
             .map(Some)
-            .map_err(|_| Rejection::new("bad_header", format!("the header {name} is not UTF-8 text")))
+            .map_err(|_| Rejection::new(BAD_HEADER, format!("the header {name} is not UTF-8 text")))
     }
 
-    /// Whose it is, as far as can be told.
+    /// Whose it is. Nobody's that can be told, where a header is cut off: it may be the one that names the tenant.
     pub fn tenant(&self) -> Result<&str, Rejection> {
+        if self.is_cut {
+            return Err(Rejection::new(BAD_HEADER, "the name of one of its headers is not UTF-8 text"));
+        }
         let tenant = self.text(TENANT_HEADER)?.unwrap_or(DEFAULT_TENANT);
         platform::id::check(tenant)
             .map_err(|rule| Rejection::new(BAD_TENANT, format!("the header {TENANT_HEADER} names no tenant: {rule}")))
@@ -94,16 +117,13 @@ impl Incoming {
     }
 
     pub fn decode(&self, max_event: usize) -> Result<Decoded, Rejection> {
-        if self.is_cut {
-            return Err(Rejection::new("bad_header", "the name of one of its headers is not UTF-8 text"));
-        }
+        let tenant = Arc::from(self.tenant()?);
         if let Some(version) = self.text(VERSION_HEADER)?
             && version.parse() != Ok(VERSION)
         {
             let detail = format!("this version of Tidegate reads records of version {VERSION}, not {version:?}");
             return Err(Rejection::new("unknown_version", detail));
         }
-        let tenant = Arc::from(self.tenant()?);
         if self.value.len() > max_event {
             let detail = format!("the event has {} bytes; dispatch.max_event allows {max_event}", self.value.len());
             return Err(Rejection::new("event_too_large", detail));
@@ -126,6 +146,9 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+    use time::OffsetDateTime;
+
     use super::*;
 
     fn record(value: &[u8], headers: &[(&str, &str)]) -> Incoming {
@@ -147,6 +170,40 @@ mod tests {
         let id = |headers| record(body, headers).decode(1000).unwrap().event.id.unwrap();
         assert_eq!(id(&[(ID_HEADER, "evt_1")]), "evt_1");
         assert_eq!(id(&[]), "kafka-3-7-99");
+    }
+
+    /// It was filed under the default tenant, whose keys could read it.
+    #[test]
+    fn a_record_whose_headers_are_cut_off_is_nobodys() {
+        let cut = Incoming { is_cut: true, ..record(b"{}", &[(TENANT_HEADER, "acme")]) };
+        assert_eq!(cut.tenant().unwrap_err().reason, "bad_header");
+    }
+
+    fn rejected(reason: &str, headers: &str) -> Rejected {
+        Rejected {
+            id: "rej_1".to_owned(),
+            tenant: None,
+            topic: "t".to_owned(),
+            partition: 3,
+            offset: 7,
+            at: OffsetDateTime::from_unix_timestamp_nanos(99_000_000).unwrap(),
+            size: 0,
+            headers: RawValue::from_string(headers.to_owned()).unwrap(),
+            reason: reason.to_owned(),
+            detail: "because".to_owned(),
+            created_at: OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_kept_is_read_like_any_other() {
+        let kept = |record: &Rejected| Incoming::kept(record, None, br#"{"type":"a.b","data":1}"#.to_vec());
+        let stray = rejected(BAD_TENANT, r#"[{"name":"tidegate-tenant","value":"acme"}]"#);
+        let decoded = kept(&stray).unwrap().decode(1000).unwrap();
+        assert_eq!((&*decoded.tenant, decoded.event.id.as_deref()), ("acme", Some("kafka-3-7-99")));
+        for without_headers in [rejected(BAD_HEADER, "[]"), rejected("event_too_large", "null")] {
+            assert_eq!(kept(&without_headers).unwrap_err().reason, BAD_HEADER);
+        }
     }
 
     #[test]

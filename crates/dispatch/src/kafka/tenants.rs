@@ -65,7 +65,7 @@ impl Tenants {
             return Ok(());
         }
         let detail = format!(
-            "there is no tenant {tenant:?}, which the header {TENANT_HEADER} names: make it, and send the event again"
+            "there is no tenant {tenant:?}, which the header {TENANT_HEADER} names: make it, then retry the record"
         );
         Err(Rejection::new(BAD_TENANT, detail))
     }

@@ -52,6 +52,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V8__filed", include_str!("../../migrations/sqlite/V8__filed.sql")),
         ("V9__flights", include_str!("../../migrations/sqlite/V9__flights.sql")),
         ("V10__first_attempts", include_str!("../../migrations/sqlite/V10__first_attempts.sql")),
+        ("V11__waits_since", include_str!("../../migrations/sqlite/V11__waits_since.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -64,6 +65,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V8__lines", include_str!("../../migrations/postgres/V8__lines.sql")),
         ("V9__flights", include_str!("../../migrations/postgres/V9__flights.sql")),
         ("V10__first_attempts", include_str!("../../migrations/postgres/V10__first_attempts.sql")),
+        ("V11__waits_since", include_str!("../../migrations/postgres/V11__waits_since.sql")),
     ],
 };
 

@@ -308,10 +308,11 @@ async fn write<C>(client: &C, records: &[Record]) -> Result<HashSet<(String, i64
 where
     C: deadpool_postgres::GenericClient + Sync,
 {
-    let (mut first, later): (Vec<&Record>, Vec<&Record>) =
-        records.iter().partition(|record| record.in_flight.is_some());
-    // As land_flights.sql has it: two that write the same rows must not wait for each other.
-    first.sort_unstable_by(|a, b| a.delivery.cmp(&b.delivery));
+    // As landings and renewals have it: two that write the same rows must not wait for each other.
+    let mut records: Vec<&Record> = records.iter().collect();
+    records.sort_unstable_by(|a, b| a.delivery.cmp(&b.delivery));
+    let (first, later): (Vec<&Record>, Vec<&Record>) =
+        records.into_iter().partition(|record| record.in_flight.is_some());
     let in_flight: Vec<&InFlight> = first.iter().filter_map(|record| record.in_flight.as_ref()).collect();
     let tenants = column(&first, |record| &*record.tenant);
     let uids = column(&in_flight, |in_flight| in_flight.event_uid.as_str());

@@ -17,15 +17,15 @@ use super::{
 };
 use crate::{
     delivery::Status,
-    model::{Delivery, Event, Settings},
+    model::{Delivery, Event, Settings, Shown},
 };
 
-/// A subscription's row.
+/// A subscription's row, with its settings as they are used, or as they are shown.
 #[derive(Clone, Debug)]
-pub struct SubscriptionRow {
+pub struct SubscriptionRow<S = Settings> {
     pub id: String,
     pub tenant: String,
-    pub settings: Settings,
+    pub settings: S,
     pub enabled: bool,
     pub disabled_reason: Option<String>,
     pub failing_since: Option<OffsetDateTime>,
@@ -80,14 +80,14 @@ impl Store {
         settings: &Settings,
         enabled: bool,
         secrets: Vec<SealedSecret>,
-    ) -> Result<Option<SubscriptionRow>, Error> {
+    ) -> Result<Option<SubscriptionRow<Shown>>, Error> {
         let insert = query!("insert_subscription")
             .with([tenant.into(), id.into(), json(settings), Value::Bool(enabled)])
             .must_match();
         let mut steps = vec![keep_tenant(tenant), bump(), insert, audit(tenant, actor, "subscription.created", id)];
         steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
-        rows.and_then(|rows| first(&rows[2], subscription)).transpose()
+        Ok(rows.and_then(|rows| first(&rows[2], shown)))
     }
 
     /// `enabled` is given where someone switches it by hand. `None`: it has changed since `before`, or is gone.
@@ -98,7 +98,7 @@ impl Store {
         settings: &Settings,
         enabled: Option<bool>,
         secrets: Vec<SealedSecret>,
-    ) -> Result<Option<SubscriptionRow>, Error> {
+    ) -> Result<Option<SubscriptionRow<Shown>>, Error> {
         let enabled = enabled.map_or(Value::Null, Value::Bool);
         let (tenant, id) = (before.tenant.as_str(), before.id.as_str());
         let values = [tenant.into(), id.into(), json(settings), enabled, before.version.into()];
@@ -106,7 +106,7 @@ impl Store {
         let mut steps = vec![bump(), update, audit(tenant, actor, "subscription.changed", id)];
         steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
-        rows.and_then(|rows| first(&rows[1], subscription)).transpose()
+        Ok(rows.and_then(|rows| first(&rows[1], shown)))
     }
 
     /// Pauses or resumes it, by hand.
@@ -116,11 +116,11 @@ impl Store {
         tenant: &str,
         id: &str,
         is_on: bool,
-    ) -> Result<Option<SubscriptionRow>, Error> {
+    ) -> Result<Option<SubscriptionRow<Shown>>, Error> {
         let switch = query!("switch_subscription").with([tenant.into(), id.into(), Value::Bool(is_on)]).must_match();
         let action = if is_on { "subscription.resumed" } else { "subscription.paused" };
         let rows = self.database.transact([bump(), switch, audit(tenant, actor, action, id)]).await?;
-        rows.and_then(|[_, rows, _]| first(&rows, subscription)).transpose()
+        Ok(rows.and_then(|[_, rows, _]| first(&rows, shown)))
     }
 
     /// What is parked for a subscription behind `after` may go, a thousand at a time. Returns the last of them.
@@ -160,7 +160,14 @@ impl Store {
         }
     }
 
-    pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {
+    /// As it is shown, also where this version cannot read it.
+    pub async fn subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow<Shown>>, Error> {
+        let rows = self.database.fetch(query!("get_subscription").with([tenant.into(), id.into()])).await?;
+        Ok(first(&rows, shown))
+    }
+
+    /// To work with: one that this version cannot read is an error.
+    pub async fn readable_subscription(&self, tenant: &str, id: &str) -> Result<Option<SubscriptionRow>, Error> {
         let rows = self.database.fetch(query!("get_subscription").with([tenant.into(), id.into()])).await?;
         first(&rows, subscription).transpose()
     }
@@ -170,13 +177,13 @@ impl Store {
         tenant: &str,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<SubscriptionRow>, Error> {
+    ) -> Result<Vec<SubscriptionRow<Shown>>, Error> {
         let rows =
             self.database.fetch(query!("list_subscriptions").with([tenant.into(), after.into(), limit.into()])).await?;
-        rows.iter().map(subscription).collect()
+        Ok(rows.iter().map(shown).collect())
     }
 
-    /// Up to 10,000 rows that changed after `version`, the earliest change first.
+    /// Up to 1,000 rows that changed after `version`, the earliest change first.
     pub async fn changed_subscriptions(&self, version: i64) -> Result<Vec<Changed>, Error> {
         let rows = self.database.fetch(query!("changed_subscriptions").with([version.into()])).await?;
         let changed = |row: &Row| Changed {
@@ -214,14 +221,14 @@ impl Store {
         before: &SubscriptionRow,
         secrets: Vec<SealedSecret>,
         overlap: Duration,
-    ) -> Result<Option<SubscriptionRow>, Error> {
+    ) -> Result<Option<SubscriptionRow<Shown>>, Error> {
         let (tenant, id) = (before.tenant.as_str(), before.id.as_str());
         let touch = query!("touch_subscription").with([tenant.into(), id.into(), before.version.into()]).must_match();
         let expire = query!("expire_secrets").with([tenant.into(), id.into(), milliseconds(overlap).into()]);
         let mut steps = vec![bump(), touch, expire, audit(tenant, actor, "subscription.rotated", id)];
         steps.extend(insert_secrets(tenant, id, &secrets));
         let rows = self.database.transact_all(steps).await?;
-        rows.and_then(|rows| first(&rows[1], subscription)).transpose()
+        Ok(rows.and_then(|rows| first(&rows[1], shown)))
     }
 
     /// Notes that it fails, or that it does not any more.
@@ -344,11 +351,20 @@ fn first<T>(rows: &[Row], read: impl Fn(&Row) -> T) -> Option<T> {
 
 /// Settings that this version does not know may be a newer one's, which runs beside it or ran before it.
 fn subscription(row: &Row) -> Result<SubscriptionRow, Error> {
-    let id = row.text("id");
     let settings = serde_json::from_str(&row.text("settings"))
-        .map_err(|error| Error::Unreadable(format!("the subscription {id:?}"), error))?;
-    Ok(SubscriptionRow {
-        id,
+        .map_err(|error| Error::Unreadable(format!("the subscription {:?}", row.text("id")), error))?;
+    Ok(subscription_with(row, settings))
+}
+
+fn shown(row: &Row) -> SubscriptionRow<Shown> {
+    let stored = row.text("settings");
+    let settings = serde_json::from_str(&stored).map_or_else(|_| Shown::foreign(&stored), Shown::Known);
+    subscription_with(row, settings)
+}
+
+fn subscription_with<S>(row: &Row, settings: S) -> SubscriptionRow<S> {
+    SubscriptionRow {
+        id: row.text("id"),
         tenant: row.text("tenant_id"),
         settings,
         enabled: row.flag("enabled"),
@@ -358,7 +374,7 @@ fn subscription(row: &Row) -> Result<SubscriptionRow, Error> {
         version: row.int("version"),
         created_at: row.time("created_at"),
         updated_at: row.time("updated_at"),
-    })
+    }
 }
 
 pub(super) fn event(row: &Row) -> Event {

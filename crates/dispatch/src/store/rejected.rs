@@ -1,13 +1,16 @@
 //! Records of the topic that could not become events: kept with their bytes and the reason, until an operator has seen
 //! them or retention ends.
 
-use std::{sync::Arc, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use platform::{
     db::{Database, Error, Row, postgres::Postgres},
     query,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
@@ -47,10 +50,19 @@ pub struct Rejected {
 }
 
 /// A header as it is shown: text where it is text.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Shown<'a> {
-    name: &'a str,
-    value: std::borrow::Cow<'a, str>,
+    name: Cow<'a, str>,
+    value: Cow<'a, str>,
+}
+
+impl Rejected {
+    /// Its headers by their names, as far as they were text; `None` if the row is not as it was written.
+    pub fn named_headers(&self) -> Option<Vec<(String, Vec<u8>)>> {
+        let shown: Vec<Shown<'static>> = serde_json::from_str(self.headers.get()).ok()?;
+        let named = shown.into_iter().map(|Shown { name, value }| (name.into_owned(), value.into_owned().into_bytes()));
+        Some(named.collect())
+    }
 }
 
 impl Store {
@@ -114,6 +126,12 @@ impl Store {
         Ok(self.database.transact([step]).await?.is_some())
     }
 
+    /// Is there such a tenant? A record names its tenant itself, and no door was asked.
+    pub async fn has_tenant(&self, tenant: &str) -> Result<bool, Error> {
+        let tenants = tenancy::Store::new(self.database.clone());
+        Ok(!tenants.tenants_of(&BTreeSet::from([tenant])).await?.is_empty())
+    }
+
     /// Ends what is older than `retention`.
     pub async fn forget_rejected(&self, retention: Duration) -> Result<(), Error> {
         let step = query!("forget_rejected").with([milliseconds(retention).into()]);
@@ -145,7 +163,10 @@ async fn insert(postgres: &Postgres, records: &[NewRejected]) -> Result<(), Erro
 }
 
 fn headers(record: &NewRejected) -> String {
-    let shown = record.headers.iter().map(|(name, value)| Shown { name, value: String::from_utf8_lossy(value) });
+    let shown = record
+        .headers
+        .iter()
+        .map(|(name, value)| Shown { name: Cow::Borrowed(name.as_str()), value: String::from_utf8_lossy(value) });
     serde_json::to_string(&shown.collect::<Vec<_>>()).unwrap_or_else(|_| "[]".to_owned())
 }
 

@@ -10,13 +10,18 @@ use platform::{
     id,
     secret::Secret,
 };
+use tenancy::vault::Vault;
 use testkit::need;
 
 use super::*;
-use crate::store::{
-    records::{PARKED, SealedSecret},
-    search::{DeliveryFilter, EventFilter},
-    transition::Disable,
+use crate::{
+    catalog::Catalog,
+    model::Shown,
+    store::{
+        records::{PARKED, SealedSecret},
+        search::{DeliveryFilter, EventFilter},
+        transition::Disable,
+    },
 };
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -321,7 +326,6 @@ async fn an_ordered_line_gives_out_its_head_alone() {
     .await;
 }
 
-/// Two tenants may call their subscriptions the same: acme's hanging head held beta's line of that name and key.
 /// On PostgreSQL the events of one write stood in their line by their ids: who sent "created" and then "cancelled" had them delivered
 /// the other way round.
 #[tokio::test]
@@ -337,6 +341,7 @@ async fn events_of_one_write_stand_in_line_as_they_were_sent() {
     .await;
 }
 
+/// Two tenants may call their subscriptions the same: acme's hanging head held beta's line of that name and key.
 #[tokio::test]
 async fn an_ordered_line_never_waits_for_another_tenants() {
     each_store(async |store| {
@@ -742,6 +747,8 @@ async fn what_is_parked_is_resumed_once_in_batches_and_found_where_its_subscript
         assert_eq!(store.parked_though_on().await.unwrap(), []);
         let due = store.claim(&lease("w", MINUTE), 3000, 3000).await.unwrap().claimed;
         assert_eq!((due.len(), due.iter().all(|one| one.event_id == "parked")), (2500, true));
+        let resumed = store.delivery("acme", &due[0].id).await.unwrap().unwrap();
+        assert_eq!(resumed.last_error.as_deref(), Some("put off while the subscription was switched off"));
 
         // One that came to its turn by itself, and was put off for another reason.
         store.record(vec![put_off(&due[0], Some(PARKED))]).await.unwrap();
@@ -783,10 +790,38 @@ async fn in_postgres_who_knows_more_than_the_database_reads_all_subscriptions_an
     let store = open(&server.url(), folder.path()).await;
     subscribed(&store, "sub_1").await;
     subscribed(&store, "sub_2").await;
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    catalog.refresh().await.unwrap();
+    assert_eq!(catalog.all("acme").len(), 2);
     let newest = store.changed_subscriptions(0).await.unwrap().last().unwrap().version;
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 0);
     server.sql(&format!("UPDATE subscription_version SET version = {newest} - 1; DELETE FROM subscription_secrets; DELETE FROM subscriptions WHERE id = 'sub_2'"));
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 1);
+    catalog.refresh().await.unwrap();
+    assert_eq!(catalog.all("acme").len(), 1, "nothing goes to one that was lost");
+}
+
+/// One such row made the list of all of its tenant's subscriptions an error.
+#[tokio::test]
+async fn a_subscription_that_another_version_wrote_is_listed_and_can_be_switched_and_deleted() {
+    each_store(async |store| {
+        subscribed(&store, "sub_1").await;
+        subscribed(&store, "sub_2").await;
+        let foreign = r#"{"ordering":"strict"}"#;
+        execute(&store, format!("UPDATE subscriptions SET settings = '{foreign}' WHERE id = 'sub_1'")).await;
+        let listed = store.subscriptions("acme", None, 10).await.unwrap();
+        assert_eq!(listed.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["sub_2", "sub_1"]);
+        assert!(matches!(listed[0].settings, Shown::Known(_)));
+        assert_eq!(listed[1].settings, Shown::foreign(foreign));
+        let unreadable = store.readable_subscription("acme", "sub_1").await.unwrap_err();
+        assert!(matches!(unreadable, Error::Unreadable(..)), "{unreadable:?}");
+        assert!(store.readable_subscription("acme", "sub_2").await.unwrap().is_some());
+        let paused = store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap().unwrap();
+        assert_eq!((paused.enabled, paused.settings), (false, Shown::foreign(foreign)));
+        assert!(store.delete_subscription("dev", "acme", "sub_1").await.unwrap());
+        assert!(store.subscription("acme", "sub_1").await.unwrap().is_none());
+    })
+    .await;
 }
 
 /// They may hold the receiver's credentials.
@@ -833,6 +868,10 @@ async fn a_delivered_delivery_has_no_error() {
 /// Sets columns of the rows with this event by hand, as a broken tool would.
 async fn by_hand(store: &Store, event: &str, set: &str) {
     let sql = format!("UPDATE deliveries SET {set} WHERE event_uid = (SELECT uid FROM events WHERE id = '{event}')");
+    execute(store, sql).await;
+}
+
+async fn execute(store: &Store, sql: String) {
     match &store.database {
         Database::Sqlite(sqlite) => drop(sqlite.write(move |connection| connection.execute(&sql, [])).await.unwrap()),
         Database::Postgres(postgres) => postgres.client().await.unwrap().batch_execute(&sql).await.unwrap(),
@@ -860,6 +899,56 @@ async fn what_nobody_would_ever_take_is_rescued_and_what_is_held_is_not() {
         assert_eq!(again, ["lost", "null", "years"]);
         let late = claimed.iter().find(|one| one.event_id == "years").unwrap();
         assert_eq!(store.record(vec![record(late, Status::Failed, None)]).await.unwrap(), 0, "it is another's now");
+    })
+    .await;
+}
+
+/// What had been attempted once was no lag as long as limits went on putting it off, for days, nor was a replay.
+#[tokio::test]
+async fn what_is_put_off_again_and_again_has_waited_since_its_attempt_was_first_due() {
+    each_store(async |store| {
+        let is_sqlite = matches!(store.database, Database::Sqlite(_));
+        let earlier = async |column: &str, minutes: i64| {
+            let time = if is_sqlite { (minutes * 60_000).to_string() } else { format!("interval '{minutes} minutes'") };
+            by_hand(&store, "a", &format!("{column} = {column} - {time}")).await;
+        };
+        let minutes = async || store.lag().await.unwrap().as_secs() / 60;
+        let put_off = async |due_in: Duration| {
+            let claimed = claim(&store, "w").await.remove(0);
+            let held = minutes().await;
+            store.record(vec![record(&claimed, Status::Throttled, Some(due_in))]).await.unwrap();
+            held
+        };
+        let fail = async |status: Status, due_in: Option<Duration>| {
+            let claimed = claim(&store, "w").await.remove(0);
+            store.record(vec![record(&claimed, status, due_in)]).await.unwrap();
+            claimed.id
+        };
+        subscribed(&store, "sub_1").await;
+        take_in(&store, vec![event("a", 1)]).await;
+        fail(Status::Retrying, Some(Duration::ZERO)).await;
+        earlier("created_at", 90).await;
+        earlier("due_at", 10).await;
+        for _ in 0..3 {
+            assert_eq!(put_off(Duration::ZERO).await, 10, "it waits in a lane");
+        }
+        assert_eq!(put_off(MINUTE).await, 10);
+        assert_eq!(minutes().await, 10, "it is not due, and it waits");
+        earlier("due_at", 2).await;
+        let delivery = fail(Status::Retrying, Some(MINUTE)).await;
+        assert_eq!(minutes().await, 0, "it was attempted");
+        earlier("due_at", 2).await;
+        assert_eq!(put_off(MINUTE).await, 1, "its next attempt was due a minute ago");
+
+        earlier("due_at", 2).await;
+        fail(Status::Failed, None).await;
+        assert_eq!(minutes().await, 0, "it has ended");
+        assert!(store.retry("acme", &delivery).await.unwrap());
+        earlier("due_at", 5).await;
+        put_off(MINUTE).await;
+        assert_eq!(minutes().await, 5, "it waits since it was asked for again");
+        store.switch_subscription("dev", "acme", "sub_1", false).await.unwrap();
+        assert_eq!(minutes().await, 0, "it waits on purpose");
     })
     .await;
 }

@@ -1,5 +1,8 @@
 //! One delivery, from a runner's hands to its record: gate, signature, call, outcome.
 
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, num::NonZeroU64, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -40,6 +43,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONG_WAIT: Duration = Duration::from_secs(300);
 /// A delivery of a subscription that is off is looked at again after this long and up to twice as long, or when it is on.
 const PARKED_WAIT: Duration = Duration::from_secs(3600);
+/// Why a delivery is put off that the gate was not asked for.
+const LANE_FULL: &str = "put off behind others for the same subscription";
+const TOO_LATE: &str = "put off: it waited through half of its worker's lease, and is claimed anew";
+const GIVEN_BACK: &str = "put off: the worker that had it was stopped";
+const UNREAD: &str = "put off: the subscription could not be read from the database";
 /// Of what is said of a call that had no answer.
 const LONGEST_DETAIL: usize = 500;
 const ONE: NonZeroU64 = NonZeroU64::MIN;
@@ -63,13 +71,16 @@ impl Inner {
         match self.lanes.place(&key, job, shape(&endpoint), Instant::now()) {
             Placed::Queued => (),
             Placed::Run(job) => self.begin(key, job, endpoint.reach.as_ref()),
-            Placed::Full(job, wait) => self.write_later(deferred(&job.delivery, wait, None)),
+            Placed::Full(job, wait) => {
+                metrics::counter!(names::LANE_FULL).increment(1);
+                self.write_later(deferred(&job.delivery, wait, LANE_FULL));
+            }
         }
     }
 
     /// Somebody else is to begin it.
     pub(super) fn give_back(self: &Arc<Self>, job: &Job) {
-        self.write_later(deferred(&job.delivery, Duration::ZERO, None));
+        self.write_later(deferred(&job.delivery, Duration::ZERO, GIVEN_BACK));
     }
 
     /// This process does not know the subscription: it is gone, or another replica has just made it.
@@ -86,7 +97,7 @@ impl Inner {
                         %subscription, error = %Chain(&error),
                         "A subscription could not be read; its delivery waits."
                     );
-                    inner.write_later(deferred(&job.delivery, SHORT_WAIT, None));
+                    inner.write_later(deferred(&job.delivery, SHORT_WAIT, UNREAD));
                 }
             }
         });
@@ -129,19 +140,14 @@ impl Inner {
             record.due_in.is_some_and(|wait| wait < self.deps.config.poll_interval) || record.raises.is_some();
         // An ordered line has a new head.
         let wakes_poller = is_soon || job.delivery.is_ordered;
-        let ended = Ended {
-            inner: Arc::clone(&self),
-            record,
-            runner: Some((key, job.delivery.data.len(), kept)),
-            wakes_poller,
-        };
+        let ended = Ended { inner: Arc::clone(&self), record, runner: Some((key, kept)), wakes_poller };
         self.leave(ended, is_urgent).await;
     }
 
     /// A runner is done with a job, its outcome written: the next in its lane may go.
-    pub(super) fn go_on(self: &Arc<Self>, key: LaneKey, bytes: usize) {
+    pub(super) fn go_on(self: &Arc<Self>, key: LaneKey) {
         let may_go_on = !self.tasks.stopping().is_cancelled();
-        if let Some(job) = self.lanes.next(&key, bytes, may_go_on) {
+        if let Some(job) = self.lanes.next(&key, may_go_on) {
             let endpoint = self.deps.catalog.endpoint(&key.tenant, &key.subscription);
             self.begin(key, job, endpoint.as_ref().and_then(|endpoint| endpoint.reach.as_ref()));
         }
@@ -175,12 +181,12 @@ impl Inner {
                 if Box::pin(self.is_on_after_all(&endpoint, job.claimed_at)).await {
                     continue;
                 }
-                return deferred(delivery, PARKED_WAIT.mul_f64(1.0 + jitter()), Some(PARKED));
+                return deferred(delivery, PARKED_WAIT.mul_f64(1.0 + jitter()), PARKED);
             }
             let Some(reach) = &endpoint.reach else { return unusable(delivery) };
             // Past half its lease the first renewal might come too late: let someone start afresh.
             if job.claimed_at.elapsed() > self.deps.lease.length / 2 {
-                return deferred(delivery, Duration::ZERO, None);
+                return deferred(delivery, Duration::ZERO, TOO_LATE);
             }
             // Before the pass: what the gate lets go must not wait, or the receiver sees it in one heap.
             let mut turn = match turn.take() {
@@ -217,7 +223,7 @@ impl Inner {
                     }
                     let shape = shape(&endpoint);
                     let put_off =
-                        || deferred(delivery, self.lanes.slot(key, shape, Instant::now(), wait), Some(reason(refused)));
+                        || deferred(delivery, self.lanes.slot(key, shape, Instant::now(), wait), reason(refused));
                     if wait > SHORT_WAIT || self.tasks.stopping().is_cancelled() {
                         return put_off();
                     }
@@ -326,23 +332,22 @@ fn reason(refused: Refused) -> &'static str {
 }
 
 /// Put off, no attempt spent.
-fn deferred(delivery: &Claimed, wait: Duration, reason: Option<&str>) -> Record {
-    let record = ended(delivery, Status::Throttled, "");
-    Record { due_in: Some(wait), last_error: reason.map(str::to_owned), ..record }
+fn deferred(delivery: &Claimed, wait: Duration, reason: &str) -> Record {
+    Record { due_in: Some(wait), ..ended(delivery, Status::Throttled, reason) }
 }
 
 /// Another replica may be able to, now or soon: it waits as long again as it has waited, within bounds.
 fn unusable(delivery: &Claimed) -> Record {
     let waited = Duration::try_from(OffsetDateTime::now_utc() - delivery.event_at).unwrap_or_default();
     let wait = waited.clamp(SHORT_WAIT, LONG_WAIT);
-    deferred(delivery, wait, Some("put off: the subscription cannot be used, see the log"))
+    deferred(delivery, wait, "put off: the subscription cannot be used, see the log")
 }
 
 /// A fault of ours, which the receiver's schedule does not pay for.
 fn panicked(delivery: &Claimed) -> Record {
     metrics::counter!(TASK_PANICS, "task" => "delivery").increment(1);
     tracing::error!(delivery = delivery.id, "A delivery panicked; it is put off.");
-    deferred(delivery, LONG_WAIT, Some("put off by a fault in Tidegate"))
+    deferred(delivery, LONG_WAIT, "put off by a fault in Tidegate")
 }
 
 fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {

@@ -26,7 +26,7 @@ use super::Job;
 use crate::{
     guard::at_once,
     metrics as names,
-    place::{Place, Weight},
+    place::{Load, Place, Weight},
     store::Claimed,
 };
 
@@ -60,8 +60,12 @@ const AHEAD_OF_TURNS: usize = 1024;
 const LULL_WITHIN: Duration = Duration::from_millis(500);
 /// .. and after a wait in vain nobody waits for so many times as long.
 const NO_LULL: u32 = 30;
-/// No lane takes more than this part of all calls, or of the payloads in hand.
+/// No lane takes more than this part of all calls, or of the payloads in hand and one.
 const LARGEST_SHARE: usize = 8;
+/// Of tenants that have nothing in hand no more are remembered.
+const MOST_TENANTS: usize = 1024;
+/// This part of all places, and of the payloads in hand, is kept for fresh deliveries of tenants that have less than as much.
+const KEPT: usize = 4;
 
 /// Which lane: tenant and subscription.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -98,20 +102,22 @@ struct Lane {
     counted_from: Instant,
     /// Runners whose call is over and whose outcome is being written: they wait for the database, not for the destination.
     writing: usize,
-    /// Of the payloads that run or wait in it.
-    bytes: usize,
+    /// What runs or waits in it.
+    load: Arc<Load>,
     /// For those that wait for the rate, once there are any.
     heads: Option<Arc<Semaphore>>,
 }
 
 pub(super) struct Lanes {
     lanes: Mutex<HashMap<LaneKey, Lane>>,
+    /// What each tenant has in hand, as long as it has something, and longer where tenants are few.
+    tenants: Mutex<HashMap<Arc<str>, Arc<Load>>>,
     /// Jobs in lanes, running or waiting.
     held: AtomicUsize,
     /// Places that were given to deliveries on their way here.
     promised: Arc<AtomicUsize>,
-    /// Bytes of their payloads.
-    bytes: Arc<AtomicUsize>,
+    /// What is in hand.
+    load: Arc<Load>,
     running: AtomicUsize,
     /// Of those, the ones that wait for a turn at their host.
     waiting_for_turns: AtomicUsize,
@@ -132,9 +138,10 @@ impl Lanes {
     pub(super) fn new(most_in_flight: usize) -> Self {
         Lanes {
             lanes: Mutex::default(),
+            tenants: Mutex::default(),
             held: AtomicUsize::new(0),
             promised: Arc::default(),
-            bytes: Arc::default(),
+            load: Arc::default(),
             running: AtomicUsize::new(0),
             waiting_for_turns: AtomicUsize::new(0),
             most: most_in_flight,
@@ -147,17 +154,22 @@ impl Lanes {
         }
     }
 
-    /// How many more jobs this process should hold.
+    /// How many more jobs this process should hold, whoever's they are.
     pub(super) fn room(&self) -> usize {
-        if self.is_full_of_bytes() {
+        if self.room_for_bytes() == 0 {
             return 0;
         }
-        self.most.saturating_sub(self.held.load(Relaxed) + self.promised.load(Relaxed))
+        (self.most - self.most / KEPT).saturating_sub(self.in_hand())
     }
 
-    /// How many bytes of payloads this process should still take.
+    /// How many bytes of payloads this process should still take, whoever's they are.
     pub(super) fn room_for_bytes(&self) -> usize {
-        MOST_BYTES.saturating_sub(self.bytes.load(Relaxed))
+        (MOST_BYTES - MOST_BYTES / KEPT).saturating_sub(self.load.bytes())
+    }
+
+    /// Here, and on their way here.
+    fn in_hand(&self) -> usize {
+        self.held.load(Relaxed) + self.promised.load(Relaxed)
     }
 
     /// Waits until there is room for so many more, while jobs leave fast enough to make it within `patience`. After one who waited
@@ -200,37 +212,51 @@ impl Lanes {
     }
 
     /// Keeps room for one more job, if there is any.
-    pub(super) fn promise(&self) -> Option<Place> {
-        let place = Place::one_of(&self.promised);
-        let has_room = self.held.load(Relaxed) + self.promised.load(Relaxed) <= self.most && !self.is_full_of_bytes();
-        has_room.then_some(place)
+    pub(super) fn promise(&self, tenant: &str) -> Option<Place> {
+        (self.room() > 0 || self.has_kept_room(tenant)).then(|| Place::one_of(&self.promised))
     }
 
-    fn is_full_of_bytes(&self) -> bool {
-        self.room_for_bytes() == 0
+    /// Others fill what is anyone's: a tenant with little in hand is not held up by them.
+    fn has_kept_room(&self, tenant: &str) -> bool {
+        let has_little = |load: &Arc<Load>| load.jobs() < self.most / KEPT && load.bytes() < MOST_BYTES / KEPT;
+        self.in_hand() < self.most
+            && self.load.bytes() < MOST_BYTES
+            && self.tenants.lock().get(tenant).is_none_or(has_little)
     }
 
     /// A claimed delivery is in hand from now on.
     pub(super) fn job(&self, delivery: Claimed, claimed_at: Instant) -> Job {
-        let weight = Weight::of(&self.bytes, delivery.data.len());
-        Job { delivery, claimed_at, _weight: weight }
+        let bytes = delivery.data.len();
+        let weights = [Weight::of(&self.load, bytes), Weight::of(&self.load_of(&delivery.tenant), bytes)];
+        Job { delivery, claimed_at, _weights: weights, in_lane: None }
     }
 
-    pub(super) fn place(&self, key: &LaneKey, job: Job, shape: Shape, now: Instant) -> Placed {
+    fn load_of(&self, tenant: &Arc<str>) -> Arc<Load> {
+        let mut tenants = self.tenants.lock();
+        if let Some(load) = tenants.get(tenant) {
+            return Arc::clone(load);
+        }
+        if tenants.len() >= MOST_TENANTS {
+            tenants.retain(|_, load| load.jobs() > 0);
+        }
+        Arc::clone(tenants.entry(Arc::clone(tenant)).or_default())
+    }
+
+    pub(super) fn place(&self, key: &LaneKey, mut job: Job, shape: Shape, now: Instant) -> Placed {
         let mut lanes = self.lanes.lock();
         let lane = lanes.entry(key.clone()).or_insert_with(|| Lane::new(now));
-        let bytes = job.delivery.data.len();
-        let is_light = lane.bytes == 0 || lane.bytes + bytes <= MOST_BYTES / LARGEST_SHARE;
+        // Not whether this one fits as well: a large one never would beside small ones that come all the time.
+        let is_light = lane.load.bytes() < MOST_BYTES / LARGEST_SHARE;
         if is_light && lane.running < shape.calls.min(self.most.div_ceil(LARGEST_SHARE)) {
             lane.running += 1;
-            lane.bytes += bytes;
+            lane.take(&mut job);
             add(&self.waiting_for_turns, 1);
             self.count(1, 1);
             return Placed::Run(job);
         }
         if is_light && lane.queue.len() < LONGEST.min(LINE_SECONDS * shape.per_second as usize).max(1) {
+            lane.take(&mut job);
             lane.queue.push_back(job);
-            lane.bytes += bytes;
             self.count(1, 0);
             return Placed::Queued;
         }
@@ -264,11 +290,10 @@ impl Lanes {
         !lane.queue.is_empty()
     }
 
-    /// A runner is done with a job of so many bytes, its outcome written: here is its next one, or it ends.
-    pub(super) fn next(&self, key: &LaneKey, bytes: usize, may_go_on: bool) -> Option<Job> {
+    /// A runner is done with a job, its outcome written: here is its next one, or it ends.
+    pub(super) fn next(&self, key: &LaneKey, may_go_on: bool) -> Option<Job> {
         let mut lanes = self.lanes.lock();
         let lane = lanes.get_mut(key)?;
-        lane.bytes -= bytes;
         lane.finished(Instant::now());
         lane.writing -= 1;
         if may_go_on && let Some(job) = lane.queue.pop_front() {
@@ -287,11 +312,7 @@ impl Lanes {
 
     /// Takes out what waits in queues, for a worker that stops.
     pub(super) fn give_up(&self) -> Vec<Job> {
-        let mut waiting = Vec::new();
-        for lane in self.lanes.lock().values_mut() {
-            lane.bytes -= lane.queue.iter().map(|job| job.delivery.data.len()).sum::<usize>();
-            waiting.extend(lane.queue.drain(..));
-        }
+        let waiting: Vec<Job> = self.lanes.lock().values_mut().flat_map(|lane| lane.queue.drain(..)).collect();
         self.count(-isize::try_from(waiting.len()).unwrap_or(0), 0);
         waiting
     }
@@ -333,9 +354,13 @@ impl Lane {
             done: 0,
             counted_from: now,
             writing: 0,
-            bytes: 0,
+            load: Arc::default(),
             heads: None,
         }
+    }
+
+    fn take(&self, job: &mut Job) {
+        job.in_lane = Some(Weight::of(&self.load, job.delivery.data.len()));
     }
 
     fn finished(&mut self, now: Instant) {

@@ -64,7 +64,9 @@ pub struct Deps {
 pub(crate) struct Job {
     pub(crate) delivery: Claimed,
     pub(crate) claimed_at: Instant,
-    _weight: Weight,
+    /// Of all and of its tenant.
+    _weights: [Weight; 2],
+    in_lane: Option<Weight>,
 }
 
 /// Delivers events. Cheap to clone.
@@ -108,8 +110,8 @@ impl Worker {
     }
 
     /// Room for one fresh delivery, which may then be born leased to this process.
-    pub(crate) fn promise(&self) -> Option<Place> {
-        if self.inner.tasks.stopping().is_cancelled() { None } else { self.inner.lanes.promise() }
+    pub(crate) fn promise(&self, tenant: &str) -> Option<Place> {
+        if self.inner.tasks.stopping().is_cancelled() { None } else { self.inner.lanes.promise(tenant) }
     }
 
     /// Waits for room for so many, while there is hope that it is made within `patience`.

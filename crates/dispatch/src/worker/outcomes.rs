@@ -27,8 +27,8 @@ const UNSAID: &str = "what became of it could not be written; the log has the ca
 pub(super) struct Ended {
     pub(super) inner: Arc<Inner>,
     pub(super) record: Record,
-    /// Of a runner: the next in its lane may go, and the bytes of this one are free. A delivery that was put off had none.
-    pub(super) runner: Option<(LaneKey, usize, Kept)>,
+    /// Of a runner: the next in its lane may go. A delivery that was put off had none.
+    pub(super) runner: Option<(LaneKey, Kept)>,
     /// Something is due, or soon will be.
     pub(super) wakes_poller: bool,
 }
@@ -42,9 +42,9 @@ pub(super) async fn record(store: Store, ended: Vec<Ended>) -> Result<Vec<()>, E
         if wakes_poller {
             inner.wake.notify_one();
         }
-        if let Some((key, bytes, kept)) = runner {
+        if let Some((key, kept)) = runner {
             drop(kept);
-            inner.go_on(key, bytes);
+            inner.go_on(key);
         }
     }
     Ok(vec![(); count])

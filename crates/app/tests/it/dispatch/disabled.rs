@@ -102,7 +102,7 @@ fn a_subscription_that_cannot_be_read_keeps_what_waits_for_it() {
     tidegate.stop().succeeded();
 }
 
-/// A setting of a newer version stopped the catalog of the whole replica, also after a restart.
+/// A setting of a newer version stopped the catalog of the whole replica, also after a restart, and later the list of all others.
 #[test]
 fn a_subscription_that_another_version_wrote_stops_no_other() {
     let server = need!(testkit::postgres());
@@ -120,15 +120,30 @@ fn a_subscription_that_another_version_wrote_stops_no_other() {
     subscribe(addr, &receiver.url("/good"), json!({"id": "good", "event_types": ["good"]}));
     send(addr, json!({"id": "one", "type": "good", "data": {}}));
     wait_for_status(addr, "one", "delivered");
-    let unreadable = Call::get("/v1/subscriptions/odd").to(addr).expect_problem(500, "unreadable_row");
-    assert!(unreadable["detail"].as_str().unwrap().contains("the subscription \"odd\""), "{unreadable}");
-    Call::get("/v1/subscriptions").to(addr).expect_problem(500, "unreadable_row");
-    Call::new("POST", "/v1/subscriptions/odd/pause").to(addr).expect_problem(500, "unreadable_row");
+    let shown = Call::get("/v1/subscriptions/odd").to(addr).expect(200);
+    assert_eq!((&shown["id"], &shown["state"]), (&json!("odd"), &json!("unusable")), "{shown}");
+    assert_eq!((&shown["url"], &shown["ordering"]), (&json!(receiver.url("/odd")), &json!("strict")), "{shown}");
+    assert!(shown["created_at"].is_string() && shown["enabled"] == true, "{shown}");
+    let listed = || Call::get("/v1/subscriptions").to(addr).expect(200)["data"].clone();
+    let states: Vec<Value> = listed().as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
+    assert_eq!(states, ["unusable", "active"], "the last id first, and one that is odd hides no other");
+    let change = Call::new("PATCH", "/v1/subscriptions/odd").json(json!({"rate_limit": 5})).to(addr);
+    let refused = change.expect_problem(409, "unusable_subscription");
+    assert!(refused["detail"].as_str().unwrap().contains("the subscription \"odd\""), "{refused}");
+    for path in ["/v1/subscriptions/odd/rotate-secret", "/v1/subscriptions/odd/test"] {
+        Call::new("POST", path).to(addr).expect_problem(409, "unusable_subscription");
+    }
+    for (action, enabled) in [("pause", false), ("resume", true)] {
+        let switched = Call::new("POST", &format!("/v1/subscriptions/odd/{action}")).to(addr).expect(200);
+        assert_eq!((&switched["state"], &switched["enabled"]), (&json!("unusable"), &json!(enabled)), "{switched}");
+    }
+    assert_eq!(listed()[0]["ordering"], "strict", "nothing of it was written over");
 
     let tidegate = tidegate.stop().succeeded().again().start();
     send(addr, json!({"id": "two", "type": "good", "data": {}}));
     wait_for_status(addr, "two", "delivered");
-    Call::new("DELETE", "/v1/subscriptions/odd").to(addr).expect(204);
-    Call::get("/v1/subscriptions").to(addr).expect(200);
+    Call::new("DELETE", "/v1/subscriptions/odd").to(tidegate.addr()).expect(204);
+    let left = Call::get("/v1/subscriptions").to(tidegate.addr()).expect(200);
+    assert_eq!((&left["data"][0]["id"], left["data"].as_array().unwrap().len()), (&json!("good"), 1), "{left}");
     tidegate.stop().succeeded();
 }

@@ -5,6 +5,7 @@ mod crash_points;
 mod disabled;
 mod fair;
 mod fenced;
+mod foreign;
 #[cfg(feature = "kafka")]
 mod guarded;
 mod jobs;
@@ -13,6 +14,7 @@ mod kafka;
 mod lane;
 mod leaving;
 mod nothing_lost;
+mod official;
 mod once;
 mod operational;
 mod operators;

@@ -1,4 +1,4 @@
-//! Which lines of a body are accepted together.
+//! Which lines of a body are accepted together, and how large one may be that is read whole.
 
 use super::*;
 
@@ -30,4 +30,27 @@ async fn a_chunk_holds_only_so_many_and_the_end_of_the_body_ends_it_at_once() {
     let chunks = chunked(vec![0; CHUNK + 1]).await;
     assert_eq!(chunks.iter().map(Vec::len).collect::<Vec<_>>(), [CHUNK, 1]);
     assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+/// Blanks around an event stayed in memory with it, and were not counted.
+#[tokio::test]
+async fn a_line_is_counted_as_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let intake = crate::intake::tests::intake(folder.path()).await;
+    let body = format!("{}{{}}\r\n\n{{}}\n{}", " ".repeat(30 << 10), "x".repeat(50 << 10));
+    let mut lines: Vec<Item> = lines(Body::from(body), &intake, 40 << 10).collect().await;
+    let problem = lines.pop().unwrap().unwrap_err();
+    assert_eq!(problem.code(), "event_too_large");
+    let counted = lines.into_iter().flatten().map(|(event, memory)| (event, memory.map(|memory| memory.num_permits())));
+    assert_eq!(counted.collect::<Vec<_>>(), [("{}".into(), Some(31)), ("{}".into(), Some(1))]);
+}
+
+/// An event of 9 MiB was allowed, and could be sent as NDJSON alone.
+#[test]
+fn a_body_has_room_for_the_largest_event_and_one_that_is_larger_is_told_what_to_do() {
+    assert_eq!(largest_body(1 << 20), LARGEST_BODY);
+    assert!(largest_body(16 << 20) >= (16 << 20) + "[]".len());
+    let problem = body_too_large(LARGEST_BODY);
+    assert_eq!((problem.code(), problem.wrong_field()), ("body_too_large", Some("body")));
+    assert!(problem.detail().contains("8388608 bytes: send its events as NDJSON"), "{}", problem.detail());
 }

@@ -1,7 +1,7 @@
 -- Takes what is due, an expired lease included; in an ordered line only its head. Rows that another claimer holds are
 -- stepped over, so claimers never wait for each other. What stands behind another is put off, so that a long line is not
 -- looked at again by every claim; who ends a head makes the next one due. Of each line that was put off the first comes
--- along with the number of all, see heads_again.sql.
+-- along with the number of all, see heads_again.sql. What is only put off again waits as long as it has.
 WITH looked AS (
   SELECT d.id, d.tenant_id, d.subscription_id, d.ordering_key, d.line FROM deliveries d
   WHERE d.due_at <= now()
@@ -21,6 +21,7 @@ WITH looked AS (
 ), claimed AS (
   UPDATE deliveries d
   SET status = 'processing', lease_owner = $1, fence = fence + 1,
+    waits_since = CASE WHEN status IN ('throttled', 'processing') THEN coalesce(waits_since, due_at) ELSE due_at END,
     due_at = now() + $2::bigint * interval '1 millisecond', updated_at = now()
   FROM judged
   WHERE d.id = judged.id AND NOT judged.is_behind

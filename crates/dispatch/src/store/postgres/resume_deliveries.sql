@@ -1,6 +1,6 @@
 -- A subscription is on again: what was parked for it may go, a thousand behind $3 at a time. The conditions are the index's own.
 -- What another worker is resuming is stepped over.
-UPDATE deliveries SET due_at = least(due_at, now()), last_error = NULL
+UPDATE deliveries SET due_at = least(due_at, now()), last_error = 'put off while the subscription was switched off'
 WHERE id IN (
   SELECT id FROM deliveries
   WHERE status = 'throttled' AND last_error = 'the subscription is switched off'

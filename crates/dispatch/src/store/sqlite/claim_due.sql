@@ -1,6 +1,8 @@
--- Takes what is due, an expired lease included; in an ordered line only its head.
+-- Takes what is due, an expired lease included; in an ordered line only its head. What is only put off again waits as long as it has.
 UPDATE deliveries
-SET status = 'processing', lease_owner = ?1, fence = fence + 1, due_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?2, updated_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
+SET status = 'processing', lease_owner = ?1, fence = fence + 1,
+  waits_since = iif(status = 'throttled' OR status = 'processing', coalesce(waits_since, due_at), due_at),
+  due_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) + ?2, updated_at = CAST(unixepoch('subsec') * 1000 AS INTEGER)
 WHERE id IN (
   SELECT d.id FROM (
     SELECT id, tenant_id, subscription_id, ordering_key FROM deliveries

@@ -78,10 +78,10 @@ fn what_does_not_fit_comes_back_at_twice_the_pace_of_the_lane() {
 fn room_is_promised_once() {
     let now = Instant::now();
     let (lanes, _) = full(now);
-    let promised: Vec<Place> = std::iter::from_fn(|| lanes.promise()).collect();
+    let promised: Vec<Place> = std::iter::from_fn(|| lanes.promise("acme")).collect();
     assert_eq!((promised.len(), lanes.room()), (5, 0));
     drop(promised);
-    assert_eq!(lanes.room(), 5);
+    assert_eq!(lanes.room(), 3);
 }
 
 /// One job leaves every so often, for as long as somebody looks.
@@ -94,12 +94,12 @@ async fn wait_while_one_leaves(every: Duration, count: usize) -> (Duration, usiz
         assert!(matches!(lanes.place(&key, job(now), shape, now), Placed::Run(_)));
         key
     };
-    let keys: Vec<LaneKey> = (0..64).map(place).collect();
+    let keys: Vec<LaneKey> = (0..48).map(place).collect();
     let leaving = async {
         for key in &keys {
             tokio::time::sleep(every).await;
             lanes.called(key);
-            lanes.next(key, 0, true);
+            lanes.next(key, true);
         }
     };
     tokio::select! {
@@ -170,7 +170,7 @@ async fn a_lull_is_waited_for_while_jobs_get_their_turns() {
     };
     tokio::select! { () = lanes.wait_for_lull() => (), () = turns => () }
     assert!(lanes.waiting_for_turns.load(Relaxed) <= AHEAD_OF_TURNS, "it went after {:?}", began.elapsed());
-    let promised: Vec<Place> = (0..AHEAD_OF_TURNS).filter_map(|_| lanes.promise()).collect();
+    let promised: Vec<Place> = (0..AHEAD_OF_TURNS).filter_map(|_| lanes.promise("acme")).collect();
     let lull = tokio::time::timeout(LULL_WITHIN / 2, lanes.wait_for_lull());
     assert!(lull.await.is_err(), "what is on its way here will wait for a turn too");
     drop(promised);
@@ -206,7 +206,7 @@ async fn room_that_others_take_is_not_waited_for_again() {
             fill();
             tokio::time::sleep(Duration::from_millis(10)).await;
             lanes.called(&key);
-            lanes.next(&key, 0, true);
+            lanes.next(&key, true);
         }
     };
     let all = async {
@@ -228,11 +228,11 @@ fn there_is_no_room_beside_64_mib_of_payloads() {
         lanes.job(Claimed { data, ..delivery.clone() }, now)
     };
     let first = half(&lanes);
-    assert!(lanes.room() == 8 && lanes.promise().is_some());
+    assert!(lanes.room() == 6 && lanes.promise("acme").is_some());
     let second = half(&lanes);
-    assert!(lanes.room() == 0 && lanes.promise().is_none());
+    assert!(lanes.room() == 0 && lanes.promise("beta").is_none());
     drop((first, second));
-    assert_eq!(lanes.room(), 8);
+    assert_eq!(lanes.room(), 6);
 }
 
 /// One slow receiver of large events took all memory for payloads, and nobody's events were claimed any more.
@@ -244,18 +244,49 @@ fn a_lane_takes_only_its_share_of_the_payloads_in_hand() {
     let Job { delivery, .. } = job(now);
     let large = |bytes: usize| lanes.job(Claimed { data: Bytes::from(vec![b' '; bytes]), ..delivery.clone() }, now);
     let shape = Shape { calls: 2, per_second: 100 };
-    for _ in 0..2 {
-        assert!(matches!(lanes.place(&key, large(share / 4), shape, now), Placed::Run(_)));
-    }
+    let run = |key, bytes| match lanes.place(key, large(bytes), shape, now) {
+        Placed::Run(job) => job,
+        _ => panic!("a runner is free"),
+    };
+    let mut running = [run(&key, share / 4), run(&key, share / 4)].map(Some);
     assert!(matches!(lanes.place(&key, large(share / 2), shape, now), Placed::Queued));
     assert!(matches!(lanes.place(&key, large(1), shape, now), Placed::Full(..)));
-    assert!(lanes.room() > 0 && lanes.promise().is_some(), "others have room");
+    assert!(lanes.room() > 0 && lanes.promise("acme").is_some(), "others have room");
     lanes.called(&key);
-    assert!(lanes.next(&key, share / 4, true).is_some());
+    running[0] = None;
+    let next = lanes.next(&key, true);
+    assert!(next.is_some());
     assert!(matches!(lanes.place(&key, large(share / 4), shape, now), Placed::Queued));
-    drop(lanes.give_up());
-    let another = LaneKey { subscription: "sub_2".into(), ..key };
-    assert!(matches!(lanes.place(&another, large(2 * share), shape, now), Placed::Run(_)), "the first one always");
+    drop((lanes.give_up(), next));
+    assert!(matches!(lanes.place(&key, large(2 * share), shape, now), Placed::Queued), "a large one waits for no gap");
+    let another = LaneKey { subscription: "sub_2".into(), ..key.clone() };
+    run(&another, 2 * share);
+}
+
+/// A hundred slow receivers of one tenant took every place, and what others sent was not called for minutes.
+#[test]
+fn a_tenant_with_little_in_hand_finds_room_beside_one_with_much() {
+    let (now, lanes) = (Instant::now(), Lanes::new(8));
+    let in_hand = |tenant: &str, many: usize| -> Vec<Job> {
+        let shape = Shape { calls: 8, per_second: 1 };
+        let place = |lane: usize| {
+            let key = LaneKey { tenant: tenant.into(), subscription: lane.to_string().into() };
+            let Job { delivery, .. } = job(now);
+            let job = lanes.job(Claimed { tenant: tenant.into(), ..delivery }, now);
+            match lanes.place(&key, job, shape, now) {
+                Placed::Run(job) => job,
+                _ => panic!("a lane of its own has room"),
+            }
+        };
+        (0..many).map(place).collect()
+    };
+    let acme = in_hand("acme", 6);
+    assert!(lanes.room() == 0 && lanes.promise("acme").is_none(), "the rest is not acme's, nor anyone's to claim");
+    let promised = lanes.promise("beta");
+    assert!(promised.is_some());
+    let beta = in_hand("beta", 1);
+    assert!(lanes.promise("beta").is_none(), "all places are taken");
+    drop((promised, beta, acme));
 }
 
 #[test]
@@ -274,9 +305,9 @@ async fn what_was_not_begun_is_given_up_at_once() {
     let now = Instant::now();
     let (lanes, key) = full(now);
     assert_eq!(lanes.give_up().len(), 2);
-    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 1));
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (5, 1));
     lanes.called(&key);
-    assert!(lanes.next(&key, 0, false).is_none());
+    assert!(lanes.next(&key, false).is_none());
     lanes.drained().await;
 }
 
@@ -284,14 +315,14 @@ async fn what_was_not_begun_is_given_up_at_once() {
 async fn everything_held_is_given_up_in_the_end() {
     let now = Instant::now();
     let (lanes, key) = full(now);
-    assert_eq!(lanes.room(), 5);
+    assert_eq!(lanes.room(), 3);
     lanes.called(&key);
-    assert!(lanes.next(&key, 0, true).is_some());
-    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (6, 1));
+    assert!(lanes.next(&key, true).is_some());
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (4, 1));
     lanes.called(&key);
-    assert!(lanes.next(&key, 0, false).is_none(), "it stops with one waiting");
-    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (7, 0));
+    assert!(lanes.next(&key, false).is_none(), "it stops with one waiting");
+    assert_eq!((lanes.room(), lanes.running.load(Relaxed)), (5, 0));
     assert_eq!(lanes.give_up().len(), 1, "which is for others at once, not when the last call has ended");
-    assert_eq!(lanes.room(), 8);
+    assert_eq!(lanes.room(), 6);
     lanes.drained().await;
 }

@@ -2,7 +2,7 @@
 //! accepted arrives, and soon after it is back all is as before.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -32,8 +32,8 @@ struct Post {
     accepted: Vec<usize>,
     slowest: Duration,
     stall: Duration,
-    /// The slowest answer of each outage.
-    outages: Vec<Duration>,
+    /// The slowest answer of each outage, by the kind of outage.
+    outages: BTreeMap<&'static str, Vec<Duration>>,
 }
 
 impl Post {
@@ -66,7 +66,7 @@ impl Post {
     }
 
     /// Kafka is away: the first posts may still be accepted, or wait for their time-out; the rest are refused at once.
-    fn post_in_vain(&mut self) {
+    fn post_in_vain(&mut self, kind: &'static str) {
         self.slowest = Duration::ZERO;
         let begun = Instant::now();
         wait_until(LATER, "an event to be refused", || self.post().is_none());
@@ -77,7 +77,7 @@ impl Post {
         // In the long form it stays away for half a minute.
         let long = Duration::from_secs(size(0, 30) as u64);
         wait_until(long * 2, "the end of the outage", || self.post().is_some() || begun.elapsed() >= long);
-        self.outages.push(self.slowest);
+        self.outages.entry(kind).or_default().push(self.slowest);
     }
 
     /// From when it is back until an event takes no longer than usual from the request to the receiver. A broker that took long
@@ -100,6 +100,21 @@ impl Post {
         ));
     }
 
+    /// In the long form each kind of outage is judged by the median of its three rounds: each round has answers that wait for the
+    /// time-out, and in one of them the machine may stand still. In the short form each kind has one round, with other tests
+    /// beside it, so the median of the three kinds is what can be told.
+    fn assert_told_soon(&self) {
+        let judged: Vec<Vec<Duration>> = match size(0, 1) {
+            0 => vec![self.outages.values().flatten().copied().collect()],
+            _ => self.outages.values().cloned().collect(),
+        };
+        for mut rounds in judged {
+            rounds.sort_unstable();
+            let median = rounds[rounds.len() / 2];
+            assert!(median <= SOON + self.stall, "{:?}, {:?} for nothing", self.outages, self.stall);
+        }
+    }
+
     /// A refused event may have reached Kafka all the same; an accepted one must have arrived.
     fn assert_nothing_lost(&self) {
         let arrived =
@@ -120,31 +135,28 @@ fn a_broker_that_is_away_is_told_of_within_a_second_and_nothing_is_lost() {
     let tidegate = own.replica().env("TIDEGATE__KAFKA__DELIVERY_TIMEOUT", "600ms").start();
     subscribe(tidegate.addr(), &receiver.url("/"), json!({}));
     let (slowest, stall) = (Duration::ZERO, Duration::ZERO);
-    let mut post = Post { tidegate, receiver, next: 0, accepted: Vec::new(), slowest, stall, outages: Vec::new() };
+    let mut post = Post { tidegate, receiver, next: 0, accepted: Vec::new(), slowest, stall, outages: BTreeMap::new() };
     post.post_until_accepted(20);
     for _ in 0..size(1, 3) {
         own.broker.stop();
-        post.post_in_vain();
+        post.post_in_vain("a stop");
         own.broker.resume();
         post.until_it_lags_no_more("a stop", Duration::ZERO);
 
         own.proxy.set(Faults { black_hole: true, ..Faults::default() });
-        post.post_in_vain();
+        post.post_in_vain("a black hole");
         own.proxy.heal();
         post.until_it_lags_no_more("a black hole", Duration::ZERO);
 
         own.broker.kill();
-        post.post_in_vain();
+        post.post_in_vain("a kill");
         let killed = Instant::now();
         own.broker.restart();
         post.until_it_lags_no_more("a kill", killed.elapsed());
         post.post_until_accepted(20);
     }
     post.assert_nothing_lost();
-    // Of three kinds of outage the median: each has answers that wait for the time-out, and the machine may stand still.
-    post.outages.sort_unstable();
-    let median = post.outages[post.outages.len() / 2];
-    assert!(median <= SOON + post.stall, "{:?}, {:?} for nothing", post.outages, post.stall);
+    post.assert_told_soon();
     println!("{} accepted of {}", post.accepted.len(), post.next);
     let addr = post.tidegate.addr();
     wait_until(LATER, "readiness", || Call::get("/health/ready").to(addr).status == 200);

@@ -7,6 +7,7 @@ mod herd;
 mod limits;
 mod many;
 mod poison;
+mod rejected;
 mod skew;
 mod wiped;
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use serde_json::json;
 use testkit::{
-    need,
+    Unavailable, need,
     receiver::{Answer, Behaviour, Receiver},
     wait_until,
 };
@@ -42,6 +42,12 @@ fn a_worker_stopped_past_its_lease_changes_nothing_on_kafka() {
     drop((zombie, heir));
 }
 
+/// Another wall clock for one process needs a library.
+fn faketime() -> Result<(), Unavailable> {
+    let reason = "it is not installed: apt-get install libfaketime";
+    if Path::new(FAKETIME).exists() { Ok(()) } else { Err(Unavailable::program("libfaketime", reason)) }
+}
+
 /// A worker whose clock is off.
 fn skewed(setup: Setup, seconds: &str) -> Setup {
     setup.env("LD_PRELOAD", FAKETIME).env("FAKETIME", seconds).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
@@ -49,10 +55,7 @@ fn skewed(setup: Setup, seconds: &str) -> Setup {
 
 #[test]
 fn a_clock_that_is_off_delivers_nothing_early_and_loses_nothing() {
-    if !Path::new(FAKETIME).exists() {
-        println!("skipped: libfaketime is not installed");
-        return;
-    }
+    need!(faketime());
     let backend = need!(Backend::kafka());
     let receiver = Receiver::start();
     let (door, reader) = (member(&backend, "api").start(), member(&backend, "worker").start());
