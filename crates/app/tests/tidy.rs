@@ -183,6 +183,28 @@ fn nothing_names_a_folder_of_somebodys_machine() {
     });
 }
 
+#[test]
+fn every_test_with_a_long_form_is_soaked() {
+    check("`make soak` runs what its filters name: a long form outside them never runs", |faults| {
+        let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+        let (_, rest) = makefile.split_once("$(or $(ARGS),").unwrap();
+        let filters: Vec<&str> = rest.split(')').next().unwrap().split(' ').collect();
+        let tests = root().join("crates/app/tests/it");
+        for file in files("rs").iter().filter(|file| file.starts_with(&tests) && !file.ends_with("support/mod.rs")) {
+            let text = fs::read_to_string(file).unwrap();
+            let is_call = |place: usize| !text[..place].ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+            let path = file.strip_prefix(&tests).unwrap().with_extension("");
+            let parts = path.iter().map(|part| part.to_str().unwrap()).filter(|part| *part != "mod");
+            let module = parts.collect::<Vec<&str>>().join("::");
+            // What stands above a module that is soaked helps it.
+            let is_soaked = |filter: &&str| module.starts_with(*filter) || filter.starts_with(module.as_str());
+            if text.match_indices("size(").any(|(place, _)| is_call(place)) && !filters.iter().any(is_soaked) {
+                faults.push(format!("{}: name {module} in the Makefile's soak", name(file)));
+            }
+        }
+    });
+}
+
 /// Collects every fault before it fails, so that one run shows all there is to mend.
 fn check(reason: &str, find: impl FnOnce(&mut Vec<String>)) {
     let mut faults = Vec::new();

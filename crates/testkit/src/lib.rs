@@ -7,7 +7,8 @@
 //! - `need!` skips the test, with the reason on record, when its server cannot be had; under `CI=true` it fails instead.
 //! - `process` keeps a server alive for exactly as long as its owner; `wait` is the only place that polls.
 //! - `ledger` counts which tests used what; the binary `servers` prints it.
-//! - `proxy` makes a network bad on order; `receiver` takes webhooks and answers them well, late, badly or with malice.
+//! - `proxy` makes a network bad on order; `receiver` takes webhooks and answers them well, late, badly or with malice;
+//!   `official` asks the official libraries what they think of a webhook.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
@@ -19,6 +20,7 @@ mod fresh;
 pub mod kafka;
 pub mod ledger;
 pub mod local;
+pub mod official;
 mod port;
 pub mod postgres;
 pub mod process;

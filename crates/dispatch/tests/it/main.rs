@@ -1,5 +1,4 @@
 //! Dispatch against what it meets outside.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, and its helpers are part of it")]
 
-mod official;
 mod official_verifiers;

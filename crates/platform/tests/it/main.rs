@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod client;
+mod flood;
 mod http_client;
 mod http_server;
 mod lane;

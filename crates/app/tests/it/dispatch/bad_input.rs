@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::{receiver::Receiver, wait_until};
 
 use super::{deliveries, replica, subscribe, wait_until_all_ended};
-use crate::support::{ADMIN_KEY, Backend, Call, Connection, Response, SOON, Setup, each_backend, each_queue};
+use crate::support::{ADMIN_KEY, Backend, Call, Connection, Response, SOON, each_backend, each_queue};
 
 each_queue! {
     a_wrong_event_is_refused_and_nothing_is_stored
@@ -17,7 +17,6 @@ each_backend! {
     a_time_is_read_in_utc_or_refused
     an_id_that_none_can_be_is_refused
     a_wrong_subscription_is_refused_and_nothing_is_stored
-    a_foreign_id_is_an_unknown_id
 }
 
 fn post(addr: SocketAddr, body: impl Into<Vec<u8>>) -> Response {
@@ -342,42 +341,4 @@ fn one_broken_line_fails_alone(backend: &Backend) {
     let answer = many(too_many).expect(422);
     assert_eq!(answer["results"][10_000]["error"]["code"], "too_many_events");
     assert_eq!(deliveries(addr, "").len(), 3);
-}
-
-fn a_foreign_id_is_an_unknown_id(backend: &Backend) {
-    let tidegate = backend.under(Setup::locked()).start();
-    let addr = tidegate.addr();
-    let key_of = |tenant: &str| {
-        Call::post("/admin/tenants", json!({"id": tenant, "name": tenant})).admin().to(addr).expect(201);
-        let path = format!("/admin/tenants/{tenant}/keys");
-        let made = Call::post(&path, json!({"name": "all"})).admin().to(addr).expect(201);
-        made["key"].as_str().unwrap().to_owned()
-    };
-    let (ours, theirs) = (key_of("ours"), key_of("theirs"));
-    let settings = json!({"id": "secret-hook", "url": "https://example.com/", "event_types": ["never"]});
-    Call::post("/v1/subscriptions", settings).key(&ours).to(addr).expect(201);
-    Call::post("/v1/events", json!({"id": "e", "type": "a.b", "data": {}})).key(&ours).to(addr).expect(202);
-    Call::new("POST", "/v1/subscriptions/secret-hook/test").key(&ours).to(addr).expect(202);
-    let delivery = Call::get("/v1/deliveries").key(&ours).to(addr).expect(200)["data"][0]["id"].clone();
-    let delivery = delivery.as_str().unwrap();
-    for (method, path) in [
-        ("GET", "/v1/events/e".to_owned()),
-        ("GET", "/v1/events/e/deliveries".to_owned()),
-        ("GET", "/v1/subscriptions/secret-hook".to_owned()),
-        ("DELETE", "/v1/subscriptions/secret-hook".to_owned()),
-        ("POST", "/v1/subscriptions/secret-hook/test".to_owned()),
-        ("POST", "/v1/subscriptions/secret-hook/rotate-secret".to_owned()),
-        ("GET", format!("/v1/deliveries/{delivery}")),
-        ("GET", format!("/v1/deliveries/{delivery}/attempts")),
-        ("POST", format!("/v1/deliveries/{delivery}/retry")),
-        ("POST", format!("/v1/deliveries/{delivery}/cancel")),
-    ] {
-        Call::new(method, &path).key(&theirs).to(addr).expect_problem(404, "not_found");
-    }
-    let change = Call::new("PATCH", "/v1/subscriptions/secret-hook").json(json!({"enabled": false}));
-    change.key(&theirs).to(addr).expect_problem(404, "not_found");
-    // Their own event under the same id is another event.
-    let same_id = json!({"id": "e", "type": "a.b", "data": {"theirs": true}});
-    Call::post("/v1/events", same_id).key(&theirs).to(addr).expect(202);
-    assert_eq!(Call::get("/v1/subscriptions/secret-hook").key(&ours).to(addr).expect(200)["enabled"], true);
 }

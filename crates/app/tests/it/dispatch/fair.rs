@@ -18,10 +18,14 @@ const ROUNDS: usize = 15;
 const IN_FLIGHT: usize = 800;
 /// Calls to it at a time: no destination may have more than an eighth.
 const HANGING: usize = IN_FLIGHT / 8;
-/// How long each of them hangs. A transaction that stayed open meanwhile would grow as old ..
+/// How long each of them hangs. A transaction that stayed open meanwhile would grow as old.
 const HANG: Duration = Duration::from_secs(5);
-/// .. and no other grows as old as this, unless the machine stands still for so long.
-const OLDEST: Duration = Duration::from_secs(3);
+
+/// No transaction grows older. In the short form other tests write to the same disk and want the same two processors: there a
+/// commit may wait for longer than the bar's second, and still for less than a call hangs.
+fn oldest_allowed() -> Duration {
+    Duration::from_secs(size(3, 1) as u64)
+}
 
 fn healthy_destinations() -> usize {
     size(20, 99)
@@ -144,14 +148,15 @@ fn a_destination_that_hangs_costs_the_others_nothing_on_postgres() {
     let alone = Backend::Postgres(need!(testkit::postgres()));
     assert_is_fair(run([&alone, &Backend::Postgres(postgres)], || oldest = oldest.max(oldest_transaction(&server))));
     println!("oldest transaction {oldest:?}");
-    assert!(oldest <= OLDEST, "{oldest:?}");
+    assert!(oldest <= oldest_allowed(), "{oldest:?}");
 }
 
-/// How long the oldest transaction is open, also one that waits for its client.
+/// How long the oldest transaction of a client is open, also one that waits for it. PostgreSQL's own housekeeping is nobody's.
 fn oldest_transaction(server: &testkit::postgres::Shared) -> Duration {
     let rows = server.sql(
         "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)) * 1000, 0)::bigint \
-         FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'",
+         FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' \
+         AND backend_type = 'client backend'",
     );
     Duration::from_millis(rows[0][0].as_ref().unwrap().parse().unwrap())
 }
@@ -182,7 +187,7 @@ fn five_hundred_destinations_that_hang_hold_no_transaction_and_no_connection() {
     let waits = |bucket: &str| tidegate.metric(&format!("tidegate_database_pool_wait_seconds_{bucket}")).unwrap();
     let (all, quick) = (waits("count"), waits(r#"bucket{le="0.05"}"#));
     println!("oldest transaction {oldest:?}; {quick} of {all} waits for a connection took at most 50 ms");
-    assert!(oldest <= OLDEST, "{oldest:?}");
+    assert!(oldest <= oldest_allowed(), "{oldest:?}");
     let least = size(90, 99) as f64 / 100.0;
     assert!(all > 0.0 && quick >= least * all, "{quick} of {all}");
 }

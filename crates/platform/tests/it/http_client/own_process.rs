@@ -5,6 +5,8 @@
 
 use std::{env, path::Path, process::Command};
 
+use testkit::{Unavailable, ledger};
+
 const MARK: &str = "TIDEGATE_TEST_IN_OWN_PROCESS";
 
 /// The one "public" address of the namespace. Traffic to it stays in the namespace.
@@ -18,30 +20,40 @@ const PREPARE: &str = "ip link set lo up \
 
 /// True inside; outside it runs the test inside, and is false.
 pub(super) fn inside(test: &str) -> bool {
-    is_inside() || !run(Command::new(env::current_exe().unwrap()), test)
+    let is_inside = is_inside();
+    if !is_inside {
+        run(Command::new(env::current_exe().unwrap()), test);
+    }
+    is_inside
 }
 
-/// The same in a namespace; where there are none the test is skipped, and says so.
+/// The same in a namespace; where none can be had the test is skipped, on record, and fails under `CI=true`.
 pub(super) fn inside_namespace(test: &str) -> bool {
     if is_inside() {
         return true;
     }
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--net", "sh", "-c", script]).arg(env::current_exe().unwrap());
-        command
-    };
-    match unshare(PREPARE).output() {
-        Ok(output) if output.status.success() => run(unshare(&format!("{PREPARE} && exec \"$0\" \"$@\"")), test),
-        Ok(output) => skip(test, &String::from_utf8_lossy(&output.stderr)),
-        Err(error) => skip(test, &error.to_string()),
-    };
+    match namespace() {
+        Ok(()) => run(unshare(&format!("{PREPARE} && exec \"$0\" \"$@\"")), test),
+        Err(unavailable) => ledger::skip(&unavailable),
+    }
     false
 }
 
-fn skip(test: &str, reason: &str) -> bool {
-    println!("skipped {test}: no network namespace: {}", reason.trim());
-    true
+/// Can there be one, with all its addresses?
+fn namespace() -> Result<(), Unavailable> {
+    let because = |reason: &str| Unavailable::program("a network namespace", reason.trim());
+    match unshare(PREPARE).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(because(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(because(&format!("unshare cannot run ({error}): apt-get install util-linux"))),
+    }
+}
+
+/// Runs a shell script in a namespace, with this binary as its `$0`.
+fn unshare(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "sh", "-c", script]).arg(env::current_exe().unwrap());
+    command
 }
 
 #[expect(clippy::disallowed_methods, reason = "a mark between a test and its own child")]
@@ -49,7 +61,7 @@ fn is_inside() -> bool {
     env::var_os(MARK).is_some()
 }
 
-fn run(mut command: Command, test: &str) -> bool {
+fn run(mut command: Command, test: &str) {
     command.args(["--exact", test, "--nocapture"]).env(MARK, "1");
     // Whoever asks the environment for a proxy is sent to a trap.
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
@@ -60,5 +72,4 @@ fn run(mut command: Command, test: &str) -> bool {
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     let name = Path::new(test).display();
     assert!(output.status.success() && text.contains("1 passed"), "{name} failed in its own process");
-    true
 }
