@@ -26,6 +26,7 @@ use super::{
     Call, CallError, Phase,
     connect::{Opened, Progress},
     http1::Http1,
+    metrics,
     wire::{self, Meter},
 };
 
@@ -131,6 +132,16 @@ impl Failure {
         };
         Failure { error, is_unsent, is_silent: is_silent && is_closed }
     }
+
+    /// May the call go over another connection? What the receiver may have seen goes out once more, and no more than that.
+    pub(super) fn allows_another(&self, is_resent: &mut bool) -> bool {
+        let is_second = self.is_silent && !self.is_unsent && !*is_resent;
+        if is_second {
+            *is_resent = true;
+            ::metrics::counter!(metrics::RESENT).increment(1);
+        }
+        self.is_unsent || is_second
+    }
 }
 
 impl Http2 {
@@ -145,16 +156,13 @@ impl Http2 {
 
     pub(super) async fn exchange(self, call: &Call<'_>, progress: &Progress) -> Result<Reply, Failure> {
         // The others' answers come over the same wire.
-        let read_before = self.meter.allow((wire::HEAD + wire::BODY) * self.holders().max(1) as u64);
+        self.meter.allow((wire::HEAD + wire::BODY) * self.holders().max(1) as u64);
         let Http2 { mut sender, crew: _crew, meter } = self;
         let sending = sender.try_send_request(request(call));
         // A request that slips into the queue of a connection that is just ending is given back when the last sender is gone:
         // whoever held on to one would wait for its own deadline.
         drop(sender);
-        let response = sending.await.map_err(|refusal| {
-            let is_silent = meter.read() == read_before;
-            failure(refusal, is_silent, &meter)
-        })?;
+        let response = sending.await.map_err(|refusal| failure(refusal, &meter))?;
         progress.enter(Phase::Body);
         Ok(read(response).await)
     }
@@ -201,17 +209,20 @@ async fn read(response: Response<Incoming>) -> Reply {
     body.into_reply(head.status, head.headers)
 }
 
-fn failure(mut refusal: TrySendError<Request<Full<Bytes>>>, is_silent: bool, meter: &Meter) -> Failure {
+/// Others' answers may have come over the connection, and nothing of this one.
+fn failure(mut refusal: TrySendError<Request<Full<Bytes>>>, meter: &Meter) -> Failure {
     let was_returned = refusal.take_message().is_some();
     let error = refusal.into_error();
     let (is_unsent, is_closed) = (was_returned || is_untaken(&error), is_closed(&error));
-    Failure::new(error.into(), is_unsent, is_silent, is_closed, meter)
+    Failure::new(error.into(), is_unsent, true, is_closed, meter)
 }
 
 fn is_closed(error: &hyper::Error) -> bool {
     error.is_incomplete_message()
         || error.is_closed()
         || error.is_canceled()
+        // Of a request that waited for its place on the connection when that ended; no other fault of a user occurs here.
+        || error.is_user()
         || source::<io::Error>(error).is_some_and(is_end)
         || source::<h2::Error>(error).and_then(h2::Error::get_io).is_some_and(is_end)
 }

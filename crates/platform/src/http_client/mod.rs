@@ -5,8 +5,8 @@
 //! follows a redirect or asks a proxy. A dropped call closes its connection.
 //!
 //! # Sent twice
-//! A call goes out a second time, once, over a fresh connection, only if it went over an idle connection that ended
-//! without one byte of an answer (the receiver had closed it meanwhile), or if the receiver said it did not take it.
+//! A call goes out a second time, once, over another connection, only if it went over one that others had used, and that ended
+//! without one byte of an answer to it (the receiver had closed it meanwhile), or if the receiver said it did not take it.
 //! The receiver may then see it twice, with the same `webhook-id`; `Answer::is_resent` tells.
 
 pub mod address;
@@ -156,6 +156,9 @@ impl HttpClient {
     }
 }
 
+/// Connections that a call is offered to that no receiver has taken yet, beside an idle one.
+const TRIES: u32 = 3;
+
 impl Inner {
     async fn send(&self, call: &Call<'_>, progress: &Progress) -> Result<Answer, CallError> {
         if let Some((name, _)) = call.headers.iter().find(|(name, _)| header::is_framing(name)) {
@@ -168,23 +171,36 @@ impl Inner {
             self.reused.increment(1);
             match self.exchange(connection, &key, call, progress).await {
                 Ok(reply) => return Ok(answer(reply, is_resent)),
-                Err(failure) if failure.is_unsent || failure.is_silent => {
-                    is_resent = !failure.is_unsent;
-                    ::metrics::counter!(metrics::RESENT).increment(u64::from(is_resent));
-                }
+                Err(failure) if failure.allows_another(&mut is_resent) => (),
                 Err(failure) => return Err(failure.error),
             }
         }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (connection, is_used) = self.connection(&key, call, progress).await?;
+            match self.exchange(connection, &key, call, progress).await {
+                Ok(reply) => return Ok(answer(reply, is_resent)),
+                // The receiver has just ended it, for all who share it.
+                Err(failure)
+                    if tries < TRIES && (failure.is_unsent || is_used && failure.allows_another(&mut is_resent)) => {}
+                Err(failure) => return Err(failure.error),
+            }
+        }
+    }
+
+    /// A connection to share that others have used, or a new one.
+    async fn connection(
+        &self,
+        key: &Key,
+        call: &Call<'_>,
+        progress: &Progress,
+    ) -> Result<(Connection, bool), CallError> {
         let mut announcement = None;
         if call.target.is_https {
             progress.enter(Phase::Connect);
-            match self.pool.shared(&key).await {
-                Ok(shared) => match self.exchange(Connection::Http2(shared), &key, call, progress).await {
-                    Ok(reply) => return Ok(answer(reply, is_resent)),
-                    // The receiver has just ended it, for all who share it.
-                    Err(failure) if failure.is_unsent => (),
-                    Err(failure) => return Err(failure.error),
-                },
+            match self.pool.shared(key).await {
+                Ok(shared) => return Ok((Connection::Http2(shared), true)),
                 Err(announced) => announcement = announced,
             }
         }
@@ -193,8 +209,7 @@ impl Inner {
             self.pool.share(key.clone(), connection.clone());
         }
         drop(announcement);
-        let reply = self.exchange(connection, &key, call, progress).await.map_err(|failure| failure.error)?;
-        Ok(answer(reply, is_resent))
+        Ok((connection, false))
     }
 
     fn idle_connection(&self, key: &Key) -> Option<Connection> {

@@ -147,7 +147,7 @@ async fn a_goodbye_under_load_costs_no_call() {
     let server = Server::start(&authority.issue("localhost"), None, &["h2"]).await;
     let (client, identity) = (open_client(), authority.identity(None));
     for round in 0..30 {
-        let path = |call| if call % 50 == 20 { "/last" } else { "/hook" };
+        let path = |call| if call % 100 == 20 { "/last" } else { "/hook" };
         let calls = (0..300).map(|call| server.call(&client, path(call), Some(&identity)));
         for answer in join_all(calls).await {
             assert!(answer.is_ok(), "round {round}: {answer:?}");
