@@ -269,8 +269,10 @@ impl Catalog {
                 all.extend(rows.iter().map(|row| (row.tenant.clone(), row.id.clone())));
             }
             let mut secrets = self.secrets_of_all(&rows).await?;
-            for row in rows {
+            for mut row in rows {
                 let secrets = secrets.remove(&(row.tenant.clone(), row.id.clone())).unwrap_or_default();
+                // Every subscription has some. It was deleted after its row was read, and they went with it.
+                row.is_deleted |= secrets.is_empty();
                 self.take(row, &secrets);
             }
             seen = newest;

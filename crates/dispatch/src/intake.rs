@@ -3,6 +3,7 @@
 //! Payloads stay as the bytes they came in: they are checked to be JSON, never built into a tree unless a filter asks.
 //! "Accepted" is said after the commit. A delivery that this process can make at once is born leased to it.
 
+mod memory;
 #[cfg(test)]
 pub(crate) mod tests;
 mod topic;
@@ -22,13 +23,11 @@ use platform::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use self::topic::Topic;
+pub use self::memory::Memory;
+use self::{memory::Pool, topic::Topic};
 use crate::{
     announce::Workers,
     batch::Batcher,
@@ -49,17 +48,9 @@ const LONGEST_TEXT: usize = 256;
 const DEEPEST: usize = 120;
 /// How far ahead `deliver_at` may be. What waits is kept however old it gets, and its day with it.
 const FURTHEST_DAYS: i64 = 366;
-/// Of events that are read and not yet written, in this process.
-const MOST_MEMORY: usize = 128 << 20;
-/// How long a request waits for memory before it is told to come back.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Who sends many at once is held to the pace of deliveries, if that costs no more than this for each part of a request: what this
 /// process does not take into its own hands is read from the database again.
 const PACE: Duration = Duration::from_millis(250);
-
-/// A part of [`MOST_MEMORY`], given back when dropped.
-pub type Memory = OwnedSemaphorePermit;
 
 /// An event as it is sent in.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -104,8 +95,7 @@ pub struct Intake {
     workers: Workers,
     batcher: Batcher<NewEvent, Accepted>,
     max_event: usize,
-    /// In KiB.
-    memory: Arc<Semaphore>,
+    memory: Pool,
     /// Events go there first, where there is one.
     topic: Option<Topic>,
 }
@@ -124,26 +114,20 @@ impl Intake {
         let for_writes = workers.clone();
         let write = move |events: Vec<_>| take_in(store.clone(), lease.clone(), for_writes.clone(), events.into());
         let batcher = Batcher::start(tasks, "intake", 2, Duration::ZERO, write);
-        let memory = Arc::new(Semaphore::new(MOST_MEMORY >> 10));
+        let memory = Pool::new();
         Intake { catalog, workers, batcher, max_event: config.max_event, memory, topic }
     }
 
     /// Sets memory aside for so many bytes of a request.
-    pub async fn hold(&self, bytes: usize) -> Result<Memory, Error> {
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        // Nearly always there is some, and nothing to wait for.
-        if let Ok(held) = Arc::clone(&self.memory).try_acquire_many_owned(kib) {
-            return Ok(held);
-        }
-        let held = tokio::time::timeout(PATIENCE, Arc::clone(&self.memory).acquire_many_owned(kib)).await;
-        held.map_err(|_| Error::Busy)?.map_err(|_| Error::Closed)
+    pub async fn hold(&self, tenant: &Arc<str>, bytes: usize) -> Result<Memory, Error> {
+        self.memory.hold(tenant, bytes).await
     }
 
     /// The same for what grows: more is set aside only where that which is held does not suffice.
-    pub async fn hold_more(&self, held: &mut Option<Memory>, bytes: usize) -> Result<(), Error> {
-        let enough = held.as_ref().map_or(0, |held| held.num_permits() << 10);
+    pub async fn hold_more(&self, tenant: &Arc<str>, held: &mut Option<Memory>, bytes: usize) -> Result<(), Error> {
+        let enough = held.as_ref().map_or(0, Memory::bytes);
         if bytes > enough {
-            let more = self.hold(bytes - enough).await?;
+            let more = self.memory.hold(tenant, bytes - enough).await?;
             match held {
                 Some(held) => held.merge(more),
                 None => *held = Some(more),

@@ -108,11 +108,11 @@ async fn create(
     if content_type.is_some_and(is_lines) {
         require_plain(&headers)?;
         // One line after the other is given memory, so a request that is ahead of the database is read no further.
-        let lines = lines(body, dispatch.intake(), dispatch.config().max_event);
+        let lines = lines(body, dispatch.intake(), &caller.tenant, dispatch.config().max_event);
         return many(&dispatch, &caller.tenant, lines.boxed()).await;
     }
     require_json(&headers)?;
-    let (body, _held) = read(&dispatch, body).await?;
+    let (body, _held) = read(&dispatch, &caller.tenant, body).await?;
     if is_array(&body) {
         let one_too_many = dispatch.config().max_events + 1;
         let items: Vec<Box<RawValue>> = platform::http::parse_json_array(&body, one_too_many)?;
@@ -234,7 +234,7 @@ fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Pro
 }
 
 /// Reads a body whole. It is given memory as it comes, so a slow sender holds no more than it has sent, in however small pieces.
-async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Option<Memory>), Problem> {
+async fn read(dispatch: &Dispatch, tenant: &Arc<str>, mut body: Body) -> Result<(Bytes, Option<Memory>), Problem> {
     let most = largest_body(dispatch.config().max_event);
     let (mut bytes, mut held) = (BytesMut::new(), None);
     while let Some(frame) = body.frame().await {
@@ -243,7 +243,7 @@ async fn read(dispatch: &Dispatch, mut body: Body) -> Result<(Bytes, Option<Memo
         if bytes.len() + data.len() > most {
             return Err(body_too_large(most));
         }
-        dispatch.intake().hold_more(&mut held, bytes.len() + data.len()).await?;
+        dispatch.intake().hold_more(tenant, &mut held, bytes.len() + data.len()).await?;
         bytes.extend_from_slice(data);
     }
     Ok((bytes.freeze(), held))
@@ -269,6 +269,7 @@ fn body_too_large(most: usize) -> Problem {
 struct Lines {
     body: Body,
     intake: Intake,
+    tenant: Arc<str>,
     longest: usize,
     buffer: BytesMut,
     /// So much of it holds no end of a line.
@@ -281,10 +282,11 @@ struct Lines {
 }
 
 /// The lines of a body. One that is too long costs itself and no other.
-fn lines(body: Body, intake: &Intake, longest: usize) -> impl stream::Stream<Item = Item> + use<> {
+fn lines(body: Body, intake: &Intake, tenant: &Arc<str>, longest: usize) -> impl stream::Stream<Item = Item> + use<> {
     let lines = Lines {
         body,
         intake: intake.clone(),
+        tenant: Arc::clone(tenant),
         longest,
         buffer: BytesMut::new(),
         searched: 0,
@@ -311,7 +313,7 @@ impl Lines {
                 // Its end is no part of the event, and is in memory with it.
                 let event = line.slice_ref(line.trim_ascii());
                 if !is_rest && !event.is_empty() {
-                    let has_memory = self.intake.hold_more(&mut held, line.len()).await;
+                    let has_memory = self.intake.hold_more(&self.tenant, &mut held, line.len()).await;
                     return Some(has_memory.map(|()| (event, held)).map_err(Problem::from));
                 }
                 if self.is_over && self.buffer.is_empty() {
@@ -327,7 +329,7 @@ impl Lines {
                 self.give_up();
                 return Some(Err(too_large(&format!("more than {} bytes", self.longest), self.longest)));
             } else if self.buffer.len() > SHORT_LINE
-                && let Err(error) = self.intake.hold_more(&mut self.held, self.buffer.len()).await
+                && let Err(error) = self.intake.hold_more(&self.tenant, &mut self.held, self.buffer.len()).await
             {
                 self.give_up();
                 return Some(Err(error.into()));
@@ -437,7 +439,7 @@ async fn explain(
 ) -> Result<Json<Vec<Explanation>>, Problem> {
     caller.require(Scope::DispatchRead)?;
     require_json(&headers)?;
-    let (body, _held) = read(&dispatch, body).await?;
+    let (body, _held) = read(&dispatch, &caller.tenant, body).await?;
     let (event, event_type) = dispatch.intake().read_to_explain(&body)?;
     let id = event.id.as_deref().unwrap_or_default();
     let document = Document::new(id, event_type.as_str(), event.data.get())

@@ -39,7 +39,7 @@ impl EventLane {
         caller.require(Scope::DispatchWrite).ok()?;
         let intake = self.dispatch.intake();
         let accepted = async {
-            let _held = intake.hold(request.body().len()).await?;
+            let _held = intake.hold(&caller.tenant, request.body().len()).await?;
             intake.accept(&caller.tenant, request.body()).await
         };
         match accepted.await {

@@ -174,7 +174,7 @@ pub(super) async fn retry(
         let detail = format!("there is no tenant {tenant:?}, which the record names: make it, then retry");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_tenant", detail));
     }
-    let _held = intake.hold(event.data.get().len()).await?;
+    let _held = intake.hold(&tenant, event.data.get().len()).await?;
     // The subscription that it is retried for may just have been made on another replica.
     dispatch.catalog().refresh().await?;
     let event = intake.accept_event(&tenant, event, None).await.map_err(why_not)?;

@@ -795,7 +795,7 @@ async fn in_postgres_who_knows_more_than_the_database_reads_all_subscriptions_an
     assert_eq!(catalog.all("acme").len(), 2);
     let newest = store.changed_subscriptions(0).await.unwrap().last().unwrap().version;
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 0);
-    server.sql(&format!("UPDATE subscription_version SET version = {newest} - 1; DELETE FROM subscription_secrets; DELETE FROM subscriptions WHERE id = 'sub_2'"));
+    server.sql(&format!("UPDATE subscription_version SET version = {newest} - 1; DELETE FROM subscription_secrets WHERE subscription_id = 'sub_2'; DELETE FROM subscriptions WHERE id = 'sub_2'"));
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 1);
     catalog.refresh().await.unwrap();
     assert_eq!(catalog.all("acme").len(), 1, "nothing goes to one that was lost");

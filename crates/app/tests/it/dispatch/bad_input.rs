@@ -170,7 +170,7 @@ fn what_is_neither_json_nor_lines_is_refused() {
     }
 }
 
-/// An array was held against the bound of intake's memory (128 MiB) as a body, and once more as its events: others were told to
+/// An array was held against the bound of a tenant's memory (96 MiB) as a body, and once more as its events: others were told to
 /// come back while there was room.
 #[test]
 fn an_array_is_given_memory_once() {
@@ -183,7 +183,7 @@ fn an_array_is_given_memory_once() {
             connection.send(&rest).unwrap();
             connection
         };
-        let stalling: Vec<_> = (0..15).map(|_| scope.spawn(stall)).collect();
+        let stalling: Vec<_> = (0..11).map(|_| scope.spawn(stall)).collect();
         stalling.into_iter().map(|stalling| stalling.join().unwrap()).collect()
     });
     let event = json!({"type": "a.b", "data": "x".repeat(8_000_000)});

@@ -38,11 +38,11 @@ async fn a_line_is_counted_as_it_came() {
     let folder = tempfile::tempdir().unwrap();
     let intake = crate::intake::tests::intake(folder.path()).await;
     let body = format!("{}{{}}\r\n\n{{}}\n{}", " ".repeat(30 << 10), "x".repeat(50 << 10));
-    let mut lines: Vec<Item> = lines(Body::from(body), &intake, 40 << 10).collect().await;
+    let mut lines: Vec<Item> = lines(Body::from(body), &intake, &"acme".into(), 40 << 10).collect().await;
     let problem = lines.pop().unwrap().unwrap_err();
     assert_eq!(problem.code(), "event_too_large");
-    let counted = lines.into_iter().flatten().map(|(event, memory)| (event, memory.map(|memory| memory.num_permits())));
-    assert_eq!(counted.collect::<Vec<_>>(), [("{}".into(), Some(31)), ("{}".into(), Some(1))]);
+    let counted = lines.into_iter().flatten().map(|(event, memory)| (event, memory.map(|memory| memory.bytes())));
+    assert_eq!(counted.collect::<Vec<_>>(), [("{}".into(), Some(31 << 10)), ("{}".into(), Some(1 << 10))]);
 }
 
 /// An event of 9 MiB was allowed, and could be sent as NDJSON alone.
