@@ -259,6 +259,7 @@ impl Intake {
             data,
             hash,
             created_at: None,
+            trace: platform::telemetry::traceparent().map(Arc::from),
             deliveries,
         })
     }
@@ -374,6 +375,7 @@ fn claimed(event: &NewEvent, delivery: &NewDelivery, at: OffsetDateTime, flight:
         event_type: event.event_type.clone(),
         event_at: at,
         data: event.data.clone(),
+        trace: event.trace.clone(),
         attempts: 0,
         is_manual: false,
         is_operational: false,

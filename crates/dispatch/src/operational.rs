@@ -67,6 +67,7 @@ pub(crate) fn event(catalog: &Catalog, kind: Kind, about: &Endpoint, data: &Valu
         data: Bytes::from(data.into_bytes()),
         hash: [0; 32],
         created_at: None,
+        trace: platform::telemetry::traceparent().map(Arc::from),
         deliveries,
     })
 }

@@ -27,8 +27,8 @@ mod otel;
 
 const OTLP_ENDPOINT: &str = "telemetry.otlp_endpoint";
 
-/// What the spans of requests are filtered by.
-const REQUEST: &str = "tidegate::request";
+/// The target of spans, which they are filtered by.
+pub const REQUEST: &str = "tidegate::request";
 
 /// Our own crates. A bare level is for them: libraries say more than may be in a log. PostgreSQL's client writes the
 /// parameters of its statements at debug, which are payloads and addresses with their tokens.
@@ -103,7 +103,10 @@ fn check_endpoint(endpoint: &str) -> Result<(), Invalid> {
 /// The span of a request, in the caller's trace if the caller sent one (`traceparent`). See [`without_requests`].
 pub fn request_span(method: &Method, route: &str, headers: &HeaderMap) -> tracing::Span {
     let span = tracing::info_span!(target: REQUEST, "request", %method, route);
-    follow(&span, headers);
+    #[cfg(feature = "otel")]
+    otel::follow(&span, &otel::Headers(headers));
+    #[cfg(not(feature = "otel"))]
+    let _ = headers;
     span
 }
 
@@ -112,12 +115,12 @@ pub fn notes_requests() -> bool {
     tracing::span_enabled!(target: REQUEST, Level::INFO)
 }
 
-/// Makes `span` a child of the caller's trace, if the caller sent one.
-pub fn follow(span: &tracing::Span, headers: &HeaderMap) {
+/// Makes `span` a part of the trace that a [`traceparent`] names.
+pub fn follow(span: &tracing::Span, traceparent: &str) {
     #[cfg(feature = "otel")]
-    otel::follow(span, headers);
+    otel::follow(span, &otel::Parent(traceparent));
     #[cfg(not(feature = "otel"))]
-    let _ = (span, headers);
+    let _ = (span, traceparent);
 }
 
 /// Libraries get more than info only where one is named.

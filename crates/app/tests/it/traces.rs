@@ -7,12 +7,18 @@ use std::{
 };
 
 use axum::{Router, body::Bytes, http::Uri, serve::Listener};
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value::Value, trace::v1::Span,
+};
+use prost::Message;
 use rcgen::CertifiedKey;
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use serde_json::json;
+use testkit::receiver::{Behaviour, Receiver};
 use tokio::{net::TcpStream, runtime::Runtime};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::support::{Call, Connection, Port, SOON, Setup};
+use crate::support::{Backend, Call, Connection, Port, SOON, Setup, each_queue};
 
 /// An OTLP collector over HTTP/2 without TLS, which keeps what it is sent.
 struct Collector {
@@ -34,6 +40,15 @@ impl Collector {
         let app = Router::new().fallback(collect(Arc::clone(&calls)));
         runtime.spawn(async move { axum::serve(listener, app).await });
         Collector { addr, calls, _runtime: runtime }
+    }
+
+    /// The spans of a trace that were sent so far.
+    fn spans_of(&self, trace_id: u128) -> Vec<Span> {
+        // A message is behind a flag and its length.
+        let read = |export: Bytes| ExportTraceServiceRequest::decode(export.slice(5..)).unwrap();
+        let resources = self.exports().into_iter().map(read).flat_map(|export| export.resource_spans);
+        let spans = resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans);
+        spans.filter(|span| span.trace_id == trace_id.to_be_bytes()).collect()
     }
 
     fn exports(&self) -> Vec<Bytes> {
@@ -97,6 +112,34 @@ fn a_request_is_a_span_of_its_callers_trace_and_is_exported_before_the_end() {
     let export = export.unwrap_or_else(|| panic!("{} exports, none of this trace: {output}", exports.len()));
     assert!(contains(export, b"tidegate") && contains(export, b"/v1/me"), "{export:?}");
     assert!(!output.contains("not exported"), "{output}");
+}
+
+each_queue! { every_attempt_is_a_span_of_the_trace_that_its_event_was_sent_in }
+
+/// Through Kafka, and through the row of a retry. Receivers are others, whose traces are their own.
+fn every_attempt_is_a_span_of_the_trace_that_its_event_was_sent_in(backend: &Backend) {
+    let (collector, receiver) = (Collector::start(), Receiver::start());
+    receiver.set(Behaviour { fail_first: 1, ..Behaviour::default() });
+    let endpoint = format!("http://{}", collector.addr);
+    let tidegate = backend.under(Setup::serve()).env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint).start();
+    let addr = tidegate.addr();
+    let subscription = json!({"url": receiver.url("/"), "event_types": ["**"], "retry_schedule": ["100ms"]});
+    Call::post("/v1/subscriptions", subscription).to(addr).expect(201);
+    let event = Call::post("/v1/events", json!({"type": "a.b", "data": {}}));
+    event.header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").to(addr).expect(202);
+    let received = receiver.received_blocking(2, SOON);
+    assert!(received.iter().all(|request| !request.headers.contains_key("traceparent")), "{received:?}");
+    tidegate.stop().succeeded();
+
+    let spans = collector.spans_of(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+    let mut attempts: Vec<&Span> = spans.iter().filter(|span| span.name == "delivery").collect();
+    attempts.sort_by_key(|span| span.start_time_unix_nano);
+    assert_eq!(attempts.len(), 2, "{spans:?}");
+    for (attempt, status) in attempts.into_iter().zip([500, 200]) {
+        assert!(spans.iter().any(|span| span.span_id == attempt.parent_span_id), "{spans:?}");
+        let told = attempt.attributes.iter().find(|told| told.key == "http.response.status_code");
+        assert_eq!(told.and_then(|told| told.value.clone()?.value), Some(Value::IntValue(status)), "{attempt:?}");
+    }
 }
 
 /// It was accepted by the check of the configuration, and ended the process with a panic.

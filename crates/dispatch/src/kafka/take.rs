@@ -13,11 +13,11 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use futures_util::{FutureExt, future::BoxFuture};
-use platform::{problem::Chain, shutdown::TASK_PANICS};
+use platform::{problem::Chain, shutdown::TASK_PANICS, telemetry};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::{
     record::{BAD_TENANT, Decoded, Incoming, Rejection, TRACE_HEADER},
@@ -97,7 +97,7 @@ impl Taking {
     }
 
     fn event(&self, record: &Incoming) -> Result<NewEvent, Rejection> {
-        let _span = follow(record).map(tracing::Span::entered);
+        let _span = span(record).entered();
         let Decoded { tenant, event } = record.decode(self.max_event)?;
         let prepared = self.intake.prepare(&tenant, event, None);
         let mut event = prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
@@ -233,12 +233,13 @@ fn unstorable(error: &Error) -> Rejection {
 }
 
 /// A part of the trace that the event was sent in, if it was.
-fn follow(record: &Incoming) -> Option<tracing::Span> {
-    let parent = HeaderValue::from_bytes(record.header(TRACE_HEADER)?).ok()?;
-    let span = tracing::info_span!("take in", partition = record.partition, offset = record.offset);
-    let headers = HeaderMap::from_iter([(HeaderName::from_static(TRACE_HEADER), parent)]);
-    platform::telemetry::follow(&span, &headers);
-    Some(span)
+fn span(record: &Incoming) -> Span {
+    let (partition, offset) = (record.partition, record.offset);
+    let span = tracing::info_span!(target: telemetry::REQUEST, "take in", otel.kind = "consumer", partition, offset);
+    if let Some(trace) = record.header(TRACE_HEADER).and_then(|trace| std::str::from_utf8(trace).ok()) {
+        telemetry::follow(&span, trace);
+    }
+    span
 }
 
 /// Waits, longer each time; false if it is told to give up meanwhile.

@@ -53,6 +53,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V9__flights", include_str!("../../migrations/sqlite/V9__flights.sql")),
         ("V10__first_attempts", include_str!("../../migrations/sqlite/V10__first_attempts.sql")),
         ("V11__waits_since", include_str!("../../migrations/sqlite/V11__waits_since.sql")),
+        ("V12__trace", include_str!("../../migrations/sqlite/V12__trace.sql")),
     ],
     postgres: &[
         ("V1__dispatch", include_str!("../../migrations/postgres/V1__dispatch.sql")),
@@ -66,6 +67,7 @@ pub const MIGRATIONS: Migrations = Migrations {
         ("V9__flights", include_str!("../../migrations/postgres/V9__flights.sql")),
         ("V10__first_attempts", include_str!("../../migrations/postgres/V10__first_attempts.sql")),
         ("V11__waits_since", include_str!("../../migrations/postgres/V11__waits_since.sql")),
+        ("V12__trace", include_str!("../../migrations/postgres/V12__trace.sql")),
     ],
 };
 
@@ -86,6 +88,8 @@ pub struct NewEvent {
     pub hash: [u8; 32],
     /// When it was accepted, if that was not now: Kafka had it first.
     pub created_at: Option<OffsetDateTime>,
+    /// What it is accepted in, as a `traceparent`, where traces are exported.
+    pub trace: Option<Arc<str>>,
     pub deliveries: Vec<NewDelivery>,
 }
 
@@ -144,6 +148,8 @@ pub struct Claimed {
     pub event_type: String,
     pub event_at: OffsetDateTime,
     pub data: Bytes,
+    /// Of its event.
+    pub trace: Option<Arc<str>>,
     /// Attempts spent so far.
     pub attempts: u32,
     /// Someone asked for this attempt by hand; it starts no new schedule.

@@ -63,13 +63,12 @@ pub(super) async fn insert_events(
     let ordering_keys = column(events, |event| event.ordering_key.as_deref());
     let deliver_ats = column(events, |event| event.deliver_at);
     let created_ats = column(events, |event| event.created_at);
+    let traces = column(events, |event| event.trace.as_deref());
     let data = column(events, |event| std::str::from_utf8(&event.data).unwrap_or_default());
-    let rows = transaction
-        .query(
-            &statement,
-            &[&tenants, &ids, &uids, &hashes, &types, &sources, &ordering_keys, &deliver_ats, &data, &created_ats],
-        )
-        .await?;
+    let of_keys: [&(dyn ToSql + Sync); 4] = [&tenants, &ids, &uids, &hashes];
+    let of_events: [&(dyn ToSql + Sync); 7] =
+        [&types, &sources, &ordering_keys, &deliver_ats, &data, &created_ats, &traces];
+    let rows = transaction.query(&statement, &[&of_keys[..], &of_events].concat()).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
@@ -214,6 +213,7 @@ fn claimed_in_flight(row: &Row) -> Claimed {
         event_type: row.get("type"),
         event_at: row.get("created_at"),
         data: Bytes::from(row.get::<_, String>("data")),
+        trace: row.get::<_, Option<&str>>("trace").map(Arc::from),
         attempts: 0,
         is_manual: false,
         is_operational: row.get("is_operational"),
@@ -237,6 +237,7 @@ fn claimed(row: &Row) -> Claimed {
         event_type: row.get("type"),
         event_at: row.get("created_at"),
         data: Bytes::from(row.get::<_, String>("data")),
+        trace: row.get::<_, Option<&str>>("trace").map(Arc::from),
         attempts: u32::try_from(row.get::<_, i32>("attempts")).unwrap_or_default(),
         is_manual: row.get("is_manual"),
         is_operational: row.get("is_operational"),

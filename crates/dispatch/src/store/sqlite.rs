@@ -98,6 +98,7 @@ impl<'a> NewRows<'a> {
             text(&event.data),
             event.hash,
             at,
+            event.trace,
         ])?;
         if inserted == 0 {
             return known(connection, event);
@@ -209,6 +210,7 @@ fn with_events(connection: &Connection, all: Vec<(Claimed, String)>) -> rusqlite
             delivery.event_at = from_ms(row.get(2)?);
             delivery.data = Bytes::from(row.get::<_, String>(3)?);
             delivery.is_operational = row.get(4)?;
+            delivery.trace = row.get(5)?;
             Ok(())
         });
         Ok(found.optional()?.map(|()| delivery))
@@ -226,6 +228,7 @@ fn nothing() -> Claimed {
         event_type: String::new(),
         event_at: OffsetDateTime::UNIX_EPOCH,
         data: Bytes::new(),
+        trace: None,
         attempts: 0,
         is_manual: false,
         is_operational: false,

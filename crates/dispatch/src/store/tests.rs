@@ -65,6 +65,7 @@ pub(crate) fn event(id: &str, deliveries: usize) -> NewEvent {
         data: Bytes::from_static(b"{\"n\":1}"),
         hash: [1; 32],
         created_at: None,
+        trace: None,
         deliveries: (0..deliveries).map(delivery).collect(),
     }
 }
@@ -164,16 +165,21 @@ async fn parallel_batches_with_the_same_ids_take_each_in_once() {
 #[tokio::test]
 async fn a_claim_belongs_to_one_and_carries_the_event() {
     each_store(async |store| {
-        take_in(&store, vec![event("a", 3)]).await;
+        take_in(&store, vec![NewEvent { trace: Some("00-trace".into()), ..event("a", 3) }]).await;
         let (one, two) = tokio::join!(claim(&store, "one"), claim(&store, "two"));
         assert_eq!(one.len() + two.len(), 3);
-        let claimed = one.first().or(two.first()).unwrap();
-        assert_eq!(
-            (claimed.event_id.as_str(), claimed.event_type.as_str(), &claimed.data[..]),
-            ("a", "order.created", &b"{\"n\":1}"[..])
-        );
-        assert_eq!((claimed.attempts, claimed.fence, claimed.is_manual), (0, 1, false));
+        let first = one.first().or(two.first()).unwrap();
+        assert_eq!((first.attempts, first.fence, first.is_manual), (0, 1, false));
         assert_eq!(claim(&store, "three").await.len(), 0);
+        store.record(vec![record(first, Status::Retrying, Some(Duration::ZERO))]).await.unwrap();
+        let again = claim(&store, "three").await;
+        assert_eq!((again.len(), again[0].attempts, again[0].fence), (1, 1, 2));
+        for claimed in [first, &again[0]] {
+            assert_eq!(
+                (claimed.event_id.as_str(), claimed.event_type.as_str(), &claimed.data[..], claimed.trace.as_deref()),
+                ("a", "order.created", &b"{\"n\":1}"[..], Some("00-trace"))
+            );
+        }
     })
     .await;
 }

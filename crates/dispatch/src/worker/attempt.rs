@@ -14,6 +14,7 @@ use platform::{
     http_client::{Answer, Call, CallError, Turn},
     problem::Chain,
     shutdown::TASK_PANICS,
+    telemetry,
 };
 use serde::Serializer;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -21,6 +22,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
 };
+use tracing::{Instrument, Span, field::Empty};
 
 use super::{
     Inner, Job,
@@ -203,7 +205,7 @@ impl Inner {
                         turn = self.deps.client.turn(&reach.target).await;
                     }
                     turn.calls();
-                    let (record, report) = self.attempt(&endpoint, reach, job).await;
+                    let (record, report) = self.attempt(&endpoint, reach, job).instrument(span(delivery)).await;
                     turn.answered();
                     pass.exit(report).await;
                     self.note_circuit(&endpoint, report == Report::Success).await;
@@ -275,6 +277,7 @@ impl Inner {
         crash_point("send.after");
         let duration = started.elapsed();
         let outcome = outcome(&answer);
+        tell(&outcome);
         self.meters.attempted(&outcome, duration);
         let attempt = new_attempt(duration, answer, &outcome);
         let record = self.conclude(endpoint, delivery, &outcome, attempt).await;
@@ -308,6 +311,30 @@ impl Inner {
         let raises =
             if status == Status::Failed { self.tell_of_failure(endpoint, delivery, &last_error) } else { None };
         Record { status, due_in, last_error, attempt: Some(attempt), raises, ..ended(delivery, status, "") }
+    }
+}
+
+/// An attempt, as a part of the trace that its event was accepted in.
+fn span(delivery: &Claimed) -> Span {
+    let span = tracing::info_span!(
+        target: telemetry::REQUEST, "delivery", otel.kind = "client", otel.status_code = Empty, delivery = delivery.id,
+        event = delivery.event_id, subscription = &*delivery.subscription, attempt = i64::from(delivery.attempts + 1),
+        http.response.status_code = Empty, error.type = Empty
+    );
+    if let Some(trace) = &delivery.trace {
+        telemetry::follow(&span, trace);
+    }
+    span
+}
+
+/// Tells the span of an attempt how it ended.
+fn tell(outcome: &Outcome) {
+    let span = Span::current();
+    if let Outcome::Answered { status, .. } = outcome {
+        span.record("http.response.status_code", i64::from(*status));
+    }
+    if !outcome.is_success() {
+        span.record("error.type", outcome.class()).record("otel.status_code", "ERROR");
     }
 }
 

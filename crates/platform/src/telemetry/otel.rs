@@ -15,6 +15,8 @@ use tracing_subscriber::{Layer, Registry, filter::LevelFilter};
 use super::OTLP_ENDPOINT;
 use crate::config::Invalid;
 
+const TRACEPARENT: &str = "traceparent";
+
 type Layers = Vec<Box<dyn Layer<Registry> + Send + Sync>>;
 
 /// Adds the export layer when an endpoint is configured. The provider batches on a thread of its own and sends what is
@@ -40,20 +42,38 @@ pub(super) fn add(mut layers: Layers, endpoint: Option<&str>) -> Result<(Layers,
     Ok((layers, Some(provider)))
 }
 
-pub(super) fn follow(span: &tracing::Span, headers: &HeaderMap) {
-    if headers.contains_key("traceparent") {
+pub(super) fn follow(span: &tracing::Span, parent: &impl Extractor) {
+    if parent.get(TRACEPARENT).is_some() {
         // It fails only when no exporter is set up, and then there is nothing to follow.
-        drop(span.set_parent(TraceContextPropagator::new().extract(&Headers(headers))));
+        drop(span.set_parent(TraceContextPropagator::new().extract(parent)));
     }
 }
 
 pub(super) fn traceparent() -> Option<String> {
+    let span = tracing::Span::current();
+    if span.is_none() {
+        return None;
+    }
     let mut carrier = HashMap::new();
-    TraceContextPropagator::new().inject_context(&tracing::Span::current().context(), &mut carrier);
-    carrier.remove("traceparent")
+    TraceContextPropagator::new().inject_context(&span.context(), &mut carrier);
+    carrier.remove(TRACEPARENT)
 }
 
-struct Headers<'a>(&'a HeaderMap);
+/// What was kept of a trace.
+pub(super) struct Parent<'a>(pub(super) &'a str);
+
+impl Extractor for Parent<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        (key == TRACEPARENT).then_some(self.0)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![TRACEPARENT]
+    }
+}
+
+/// What a caller sent.
+pub(super) struct Headers<'a>(pub(super) &'a HeaderMap);
 
 impl Extractor for Headers<'_> {
     fn get(&self, key: &str) -> Option<&str> {

@@ -185,6 +185,7 @@ fn event(tenant: &Arc<str>, data: &Bytes) -> NewEvent {
         data: data.clone(),
         hash: [7; 32],
         created_at: None,
+        trace: None,
         deliveries: Vec::new(),
     }
 }

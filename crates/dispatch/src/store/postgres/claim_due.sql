@@ -28,9 +28,9 @@ WITH looked AS (
   RETURNING d.id, d.tenant_id, d.event_uid, d.subscription_id, d.ordering_key, d.attempts - d.attempts_before AS attempts, d.is_manual, d.fence
 )
 SELECT c.id, c.tenant_id, c.subscription_id, c.attempts, c.is_manual, c.fence,
-  e.id AS event_id, e.type, e.created_at, e.data, coalesce(e.source = 'tidegate', FALSE) AS is_operational,
+  e.id AS event_id, e.type, e.created_at, e.data, e.trace, coalesce(e.source = 'tidegate', FALSE) AS is_operational,
   c.ordering_key IS NOT NULL AS is_ordered, 0 AS behind
 FROM claimed c JOIN events e ON e.uid = c.event_uid
 UNION ALL
-SELECT (array_agg(p.id ORDER BY p.line))[1], p.tenant_id, p.subscription_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, count(*)
+SELECT (array_agg(p.id ORDER BY p.line))[1], p.tenant_id, p.subscription_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, count(*)
 FROM put_off p GROUP BY p.tenant_id, p.subscription_id, p.ordering_key

@@ -9,6 +9,6 @@ WITH free AS (
   RETURNING id, created_at, deliveries, tenants, events, subscriptions
 )
 SELECT c.id AS flight, (extract(epoch FROM now() - c.created_at) * 1000)::bigint AS age_ms, d.id, d.tenant_id, d.event_uid, d.subscription_id,
-  e.id AS event_id, e.type, e.created_at, e.data, coalesce(e.source = 'tidegate', FALSE) AS is_operational
+  e.id AS event_id, e.type, e.created_at, e.data, e.trace, coalesce(e.source = 'tidegate', FALSE) AS is_operational
 FROM claimed c, unnest(c.deliveries, c.tenants, c.events, c.subscriptions) AS d (id, tenant_id, event_uid, subscription_id)
 JOIN events e ON e.uid = d.event_uid

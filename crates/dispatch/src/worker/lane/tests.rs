@@ -15,6 +15,7 @@ fn job(now: Instant) -> Job {
         event_type: "a.b".to_owned(),
         event_at: time::OffsetDateTime::UNIX_EPOCH,
         data: Bytes::new(),
+        trace: None,
         attempts: 0,
         is_manual: false,
         is_operational: false,
