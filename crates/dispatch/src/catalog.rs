@@ -131,8 +131,15 @@ struct Inner {
     version: AtomicI64,
     /// Subscriptions that were switched on since someone asked.
     switched_on: Mutex<HashSet<SubscriptionKey>>,
-    /// When the last refresh began. One at a time: the later one finds nothing left to do.
-    refreshed: tokio::sync::Mutex<Option<Instant>>,
+    /// The last refresh. One at a time: the later one finds nothing left to do.
+    refreshed: tokio::sync::Mutex<Option<Refreshed>>,
+}
+
+#[derive(Clone, Copy)]
+struct Refreshed {
+    begun: Instant,
+    /// When the database's server was started.
+    server: Option<time::OffsetDateTime>,
 }
 
 impl Catalog {
@@ -247,19 +254,26 @@ impl Catalog {
     pub async fn refresh_since(&self, moment: Instant) -> Result<(), db::Error> {
         let Inner { store, version, refreshed, .. } = &*self.inner;
         let mut refreshed = refreshed.lock().await;
-        if refreshed.is_some_and(|refreshed| refreshed > moment) {
+        if refreshed.is_some_and(|last| last.begun > moment) {
             return Ok(());
         }
         let (begun, mut seen) = (Instant::now(), version.load(Relaxed));
+        let mut known = refreshed.map(|last| last.server);
         let mut anew: Option<HashSet<(String, String)>> = None;
         loop {
             let rows = store.changed_subscriptions(seen).await?;
             let Some(newest) = rows.last().map(|row| row.version) else {
+                let server = store.server_began().await?;
+                if anew.is_none() && known.is_some_and(|known| known != server) {
+                    // What the last one had and this one lacks may have been made up for under the same versions.
+                    (known, seen, anew) = (Some(server), 0, Some(HashSet::new()));
+                    continue;
+                }
                 if let Some(all) = anew {
                     self.keep_only(&all);
                 }
                 version.store(seen, Relaxed);
-                *refreshed = Some(begun);
+                *refreshed = Some(Refreshed { begun, server: known.unwrap_or(server) });
                 return Ok(());
             };
             if rows.first().is_some_and(|row| row.version <= seen) {

@@ -14,6 +14,7 @@ pub mod records;
 pub mod rejected;
 pub mod seals;
 pub mod search;
+mod server;
 mod sqlite;
 pub mod sweep;
 #[cfg(test)]

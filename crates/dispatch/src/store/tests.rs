@@ -11,7 +11,7 @@ use platform::{
     secret::Secret,
 };
 use tenancy::vault::Vault;
-use testkit::need;
+use testkit::{eventually, need};
 
 use super::*;
 use crate::{
@@ -801,10 +801,34 @@ async fn in_postgres_who_knows_more_than_the_database_reads_all_subscriptions_an
     assert_eq!(catalog.all("acme").len(), 2);
     let newest = store.changed_subscriptions(0).await.unwrap().last().unwrap().version;
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 0);
-    server.sql(&format!("UPDATE subscription_version SET version = {newest} - 1; DELETE FROM subscription_secrets WHERE subscription_id = 'sub_2'; DELETE FROM subscriptions WHERE id = 'sub_2'"));
+    server.sql(LOSE_SUB_2);
     assert_eq!(store.changed_subscriptions(newest).await.unwrap().len(), 1);
     catalog.refresh().await.unwrap();
     assert_eq!(catalog.all("acme").len(), 1, "nothing goes to one that was lost");
+}
+
+/// As a failover loses it, where that was the last change.
+const LOSE_SUB_2: &str = "UPDATE subscription_version SET version = version - 1; DELETE FROM subscription_secrets WHERE \
+    subscription_id = 'sub_2'; DELETE FROM subscriptions WHERE id = 'sub_2'";
+
+/// As many changes after the failover as it had lost, and a replica that looked only then heard of neither.
+#[tokio::test]
+async fn in_postgres_all_subscriptions_are_read_anew_from_another_server() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), need!(testkit::postgres::Server::start()));
+    let store = open(&server.url(), folder.path()).await;
+    subscribed(&store, "sub_1").await;
+    subscribed(&store, "sub_2").await;
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    catalog.refresh().await.unwrap();
+    server.sql(LOSE_SUB_2);
+    server.restart();
+    eventually(MINUTE, "an answer", async || store.ping().await.is_ok()).await;
+    subscribed(&store, "sub_3").await;
+    let unheard_of = store.changed_subscriptions(catalog.version()).await.unwrap();
+    assert_eq!(unheard_of.len(), 0, "its version was used before");
+    catalog.refresh().await.unwrap();
+    let known = ["sub_1", "sub_2", "sub_3"].map(|id| catalog.endpoint("acme", id).is_some());
+    assert_eq!(known, [true, false, true]);
 }
 
 /// One such row made the list of all of its tenant's subscriptions an error.

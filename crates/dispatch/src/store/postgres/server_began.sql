@@ -1,0 +1,1 @@
+SELECT pg_postmaster_start_time() AS began
