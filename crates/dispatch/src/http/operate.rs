@@ -14,7 +14,7 @@ use tenancy::{door::Caller, scope::Scope};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::subscriptions::{MOST_TRIES, busy, found, readable, require_room, show};
+use super::subscriptions::{MOST_TRIES, busy, compiled, found, readable, require_room, show};
 use crate::{
     Dispatch,
     catalog::Endpoint,
@@ -119,7 +119,8 @@ async fn rotate_secret(
 
 /// Send a test event to this subscription alone
 #[utoipa::path(post, path = "/v1/subscriptions/{subscription}/test", tag = "subscriptions", responses(
-    (status = 202, body = Event), (status = 404, body = Problem)))]
+    (status = 202, body = Event), (status = 404, body = Problem),
+    (status = 409, description = "this version cannot read it", body = Problem)))]
 async fn test(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -127,9 +128,7 @@ async fn test(
     NoBody: NoBody,
 ) -> Result<(StatusCode, Json<Event>), Problem> {
     caller.require(Scope::DispatchWrite)?;
-    readable(&dispatch, &caller, &id).await?;
-    let endpoint =
-        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let endpoint = compiled(&dispatch, &caller, &id).await?;
     let data =
         RawValue::from_string(r#"{"message":"This is a test event from Tidegate."}"#.to_owned()).expect("it is JSON");
     let event = EventIn {
@@ -146,15 +145,18 @@ async fn test(
 
 /// Look at a subscription's gate
 #[utoipa::path(get, path = "/v1/subscriptions/{subscription}/gate", tag = "subscriptions", responses(
-    (status = 200, body = GateView), (status = 404, body = Problem)))]
+    (status = 200, body = GateView), (status = 404, body = Problem),
+    (status = 409, description = "this version cannot read what its limits are", body = Problem)))]
 async fn gate(
     State(dispatch): State<Dispatch>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<GateView>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let endpoint =
-        dispatch.catalog().endpoint(&caller.tenant, &id).ok_or_else(|| Problem::not_found("subscription", &id))?;
+    let endpoint = match dispatch.catalog().endpoint(&caller.tenant, &id) {
+        Some(endpoint) => endpoint,
+        None => compiled(&dispatch, &caller, &id).await?,
+    };
     Ok(Json(gate_of(&dispatch, &endpoint).await))
 }
 

@@ -153,7 +153,7 @@ pub(super) async fn delete(
 #[utoipa::path(post, path = "/v1/rejected/{record}/retry", tag = "rejected", responses(
     (status = 202, description = "the event is durable and on its way, and the record is gone", body = Event),
     (status = 404, body = Problem),
-    (status = 409, description = "another event has its id", body = Problem),
+    (status = 409, description = "another event has its id, or this binary was built without Kafka", body = Problem),
     (status = 422, description = "it still cannot become an event; the code is the reason", body = Problem)))]
 pub(super) async fn retry(
     State(dispatch): State<Dispatch>,

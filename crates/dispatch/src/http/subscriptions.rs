@@ -1,6 +1,6 @@
 //! `/v1/subscriptions`: where events go.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::operate::gate_of;
 use crate::{
     Dispatch,
-    catalog::{OpenSecrets, header},
+    catalog::{Endpoint, OpenSecrets, header},
     delivery::{Filter, MAX_LIVE, Matcher, RetrySchedule, SigningSecret, Written},
     error::Error,
     guard::Guarded,
@@ -337,13 +337,32 @@ pub(super) async fn found(dispatch: &Dispatch, caller: &Caller, id: &str) -> Res
 /// For what needs its settings. Those that another version wrote are no fault of ours, nor of the caller.
 pub(super) async fn readable(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<SubscriptionRow, Problem> {
     let row = dispatch.store().readable_subscription(&caller.tenant, id).await.map_err(|error| match error {
-        db::Error::Unreadable(..) => {
-            let fix = "ask a replica of that version, or delete the subscription and make it anew";
-            Problem::conflict("unusable_subscription", format!("{error}: {fix}"))
-        }
+        db::Error::Unreadable(..) => unreadable(id),
         error => error.into(),
     })?;
     row.ok_or_else(|| Problem::not_found("subscription", id))
+}
+
+fn unreadable(id: &str) -> Problem {
+    let detail = format!(
+        "the subscription {id:?} was written by another version, and this one cannot read it: ask a replica of that version, or delete \
+         the subscription and make it anew"
+    );
+    Problem::conflict("unusable_subscription", detail)
+}
+
+/// For what needs it as it is used here.
+pub(super) async fn compiled(dispatch: &Dispatch, caller: &Caller, id: &str) -> Result<Arc<Endpoint>, Problem> {
+    let (catalog, tenant) = (dispatch.catalog(), &*caller.tenant);
+    readable(dispatch, caller, id).await?;
+    if catalog.endpoint(tenant, id).is_none() {
+        // Another replica may just have made it.
+        catalog.refresh().await?;
+    }
+    catalog.endpoint(tenant, id).ok_or_else(|| match catalog.is_unusable(tenant, id) {
+        true => unreadable(id),
+        false => Problem::not_found("subscription", id),
+    })
 }
 
 /// What its calls found out was about another URL.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use testkit::{
+    need, postgres,
     receiver::{Answer, Receiver},
     wait_until,
 };
@@ -86,4 +87,67 @@ fn what_is_sent_while_a_url_is_refused_is_kept() {
     let dev = locked.stop().succeeded().again().env("TIDEGATE_ADMIN_KEY", "").start();
     wait_for_status(dev.addr(), "a", "delivered");
     dev.stop().succeeded();
+}
+
+/// As another version would change the settings of a subscription.
+fn written_elsewhere(server: &postgres::Shared, id: &str, from: &str, to: &str) {
+    server.sql("UPDATE subscription_version SET version = version + 1");
+    let changed = server.sql(&format!(
+        "UPDATE subscriptions SET settings = replace(settings, '{from}', '{to}'), version = (SELECT version FROM subscription_version)
+         WHERE id = '{id}' RETURNING position('{to}' IN settings) > 0"
+    ));
+    assert_eq!(changed[0][0].as_deref(), Some("t"));
+}
+
+/// Its gate was a 404, though it is listed and can be switched and deleted; so was the test of one whose filter alone is foreign.
+#[test]
+fn what_needs_the_settings_of_another_version_says_so() {
+    let server = need!(testkit::postgres());
+    let tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let addr = tidegate.addr();
+    subscribe(addr, "http://127.0.0.1:9/", json!({"id": "strict"}));
+    subscribe(addr, "http://127.0.0.1:9/", json!({"id": "filtered", "filter": {"data.n": {"gte": 1}}}));
+    subscribe(addr, "http://127.0.0.1:9/", json!({"id": "usual"}));
+    written_elsewhere(&server, "strict", "\"ordering\":\"none\"", "\"ordering\":\"strict\"");
+    written_elsewhere(&server, "filtered", "\"gte\"", "\"resembles\"");
+    let explained = || Call::post("/v1/events/explain", json!({"type": "a.b", "data": {"n": 1}})).to(addr).expect(200);
+    let reason = "another version wrote it, and this replica cannot read it, as its log says";
+    let unread = |id| json!({"subscription_id": id, "would_receive": false, "reason": reason});
+    wait_until(LATER, "both to be named", || {
+        explained().as_array().unwrap()[1..] == [unread("filtered"), unread("strict")]
+    });
+    assert_eq!(explained()[0]["subscription_id"], "usual");
+    for id in ["strict", "filtered"] {
+        let path = format!("/v1/subscriptions/{id}");
+        assert_eq!(Call::get(&path).to(addr).expect(200)["state"], "unusable");
+        for (method, action) in [("GET", "gate"), ("POST", "test")] {
+            let refused = Call::new(method, &format!("{path}/{action}")).to(addr);
+            let refused = refused.expect_problem(409, "unusable_subscription");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(
+                detail.contains(&format!("the subscription {id:?}")) && detail.contains("ask a replica"),
+                "{detail}"
+            );
+        }
+    }
+    assert_eq!(Call::get("/v1/subscriptions/usual/gate").to(addr).expect(200)["circuit"], "closed");
+    Call::get("/v1/subscriptions/nobody/gate").to(addr).expect_problem(404, "not_found");
+    tidegate.stop().succeeded();
+}
+
+#[test]
+fn while_subscriptions_cannot_be_read_the_last_known_ones_are_used() {
+    let server = need!(testkit::postgres());
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Postgres(server.clone())).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({}));
+    server.sql("ALTER TABLE subscriptions RENAME COLUMN settings TO elsewhere");
+    let is_said = || tidegate.output().contains("Subscriptions could not be read; the last known ones are used.");
+    wait_until(LATER, "it to be said", is_said);
+    send(addr, json!({"id": "a", "type": "a.b", "data": {}}));
+    wait_for_status(addr, "a", "delivered");
+    server.sql("ALTER TABLE subscriptions RENAME COLUMN elsewhere TO settings");
+    subscribe(addr, &receiver.url("/"), json!({}));
+    tidegate.stop().succeeded();
 }
