@@ -26,6 +26,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 /// Clients that belong to one crate, so that its rules are the only way to their server. `testkit` tests with both.
 const CLIENTS: &[(&str, &str)] = &[("redis", "gate"), ("rdkafka", "dispatch")];
 
+/// Where PostgreSQL is told that something is due; named as a metric might be.
+const CHANNEL: &str = "tidegate_due";
+
 const HEADER_LINES: usize = 12;
 const FILE_LINES: usize = 500;
 
@@ -159,6 +162,29 @@ fn every_dependency_is_chosen_on_purpose() {
                 faults.push(format!("{name} has no line there"));
             }
         }
+    });
+}
+
+#[test]
+fn every_metric_is_in_the_guides_and_no_other() {
+    let is_metric = |name: &str| {
+        ["tidegate_", "redis_", "gate_"].iter().any(|ours| name.starts_with(ours))
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let mut metrics = BTreeSet::new();
+    for file in files("rs").iter().filter(|file| !is_test(file)) {
+        let text = fs::read_to_string(file).unwrap();
+        let constants = text.lines().filter_map(|line| line.split_once(": &str = \"")?.1.split('"').next());
+        metrics.extend(constants.filter(|name| is_metric(name) && *name != CHANNEL).map(str::to_owned));
+    }
+    let guides = ["dispatch", "limits", "gates"].map(|guide| format!("docs/{guide}.md"));
+    let guides = guides.map(|guide| fs::read_to_string(root().join(guide)).unwrap()).concat();
+    let words: BTreeSet<String> =
+        guides.split('`').skip(1).step_by(2).map(|word| word.split('{').next().unwrap().to_owned()).collect();
+    check("a metric that no guide names is watched by nobody, and one that is gone is waited for in vain", |faults| {
+        faults.extend(metrics.difference(&words).map(|name| format!("{name} is in no guide under docs/")));
+        let gone = words.iter().filter(|word| is_metric(word) && !metrics.contains(*word));
+        faults.extend(gone.map(|name| format!("docs/ tells of {name}, and no code does")));
     });
 }
 

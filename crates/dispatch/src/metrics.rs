@@ -17,6 +17,7 @@ pub(crate) const CIRCUITS: &str = "tidegate_circuits"; // state: open, closed; o
 pub(crate) const RESCUED: &str = "tidegate_deliveries_rescued_total"; // that nobody would ever have taken
 pub(crate) const FENCED: &str = "tidegate_outcomes_fenced_total"; // outcomes that came too late to count
 pub(crate) const OUTCOME_RETRIES: &str = "tidegate_outcome_write_retries_total"; // the database did not take them
+pub(crate) const DATABASE_BYTES: &str = "tidegate_database_bytes"; // SQLite's file and its log
 #[cfg(feature = "kafka")]
 pub(crate) use kafka::*;
 

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use deadpool_postgres::{GenericClient, Object};
 use platform::{
@@ -67,6 +67,18 @@ impl Store {
             Database::Postgres(postgres) => drop_partitions(postgres, retention).await,
             Database::Sqlite(sqlite) => delete_old_rows(sqlite, retention).await,
         }
+    }
+
+    /// What SQLite's file and its log take of the disk. PostgreSQL's size is its own to tell.
+    pub(crate) async fn bytes_on_disk(&self) -> Option<u64> {
+        let Database::Sqlite(sqlite) = &self.database else { return None };
+        let mut log = sqlite.path().as_os_str().to_owned();
+        log.push("-wal");
+        let mut bytes = 0;
+        for file in [sqlite.path(), Path::new(&log)] {
+            bytes += tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len());
+        }
+        Some(bytes)
     }
 }
 

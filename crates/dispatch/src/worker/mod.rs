@@ -263,6 +263,9 @@ impl Worker {
             let (open, closed) = deps.catalog.circuits();
             metrics::gauge!(names::CIRCUITS, "state" => "open").set(open as f64);
             metrics::gauge!(names::CIRCUITS, "state" => "closed").set(closed as f64);
+            if let Some(bytes) = deps.store.bytes_on_disk().await {
+                metrics::gauge!(names::DATABASE_BYTES).set(bytes as f64);
+            }
             match deps.store.lag().await {
                 Ok(lag) => metrics::gauge!(names::LAG_SECONDS).set(lag.as_secs_f64()),
                 Err(error) => {

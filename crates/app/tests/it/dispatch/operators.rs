@@ -1,7 +1,7 @@
 //! What people do by hand: retry, cancel, test, pause and resume, delete, rotate a secret.
 
 use serde_json::{Value, json};
-use std::{net::SocketAddr, thread};
+use std::{fs, net::SocketAddr, thread};
 use testkit::{
     need,
     receiver::{Answer, Behaviour, Receiver, Secret, Verdict},
@@ -440,4 +440,19 @@ fn a_job_names_only_deliveries_that_are_there() {
     let unknown = job(json!({"kind": "replay", "deliveries": [delivery, "dlv_nobody"]}));
     assert_eq!(unknown.expect_problem(404, "not_found")["field"], "deliveries[1]");
     assert_eq!(job(json!({"kind": "replay", "status": []})).expect_problem(422, "invalid_field")["field"], "status");
+}
+
+#[test]
+fn the_size_of_sqlites_files_is_told() {
+    const MIB: usize = 1 << 20;
+    let tidegate = replica(&Backend::Sqlite).start();
+    let told = || tidegate.metric("tidegate_database_bytes");
+    wait_until(LATER, "the size to be told", || told().is_some());
+    let empty = told().unwrap();
+    for _ in 0..4 {
+        send(tidegate.addr(), json!({"type": "a.b", "data": "x".repeat(MIB - 200)}));
+    }
+    wait_until(LATER, "what came in to be told", || told().unwrap() > empty + 4.0 * (MIB - 200) as f64);
+    let files = fs::read_dir(tidegate.data_dir()).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    assert!(told().unwrap() <= files.sum::<u64>() as f64);
 }
