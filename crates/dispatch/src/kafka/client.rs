@@ -17,6 +17,7 @@ use super::{
     config::{Compression, Config, GroupProtocol},
     ours,
 };
+use crate::error::Error;
 
 /// For one question to the brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -171,6 +172,17 @@ fn create_topic(config: &Config, max_event: usize) -> Result<(), KafkaError> {
             tracing::info!(topic = config.topic, partitions = config.partitions, "The topic was made.");
             Ok(())
         }
+    }
+}
+
+/// Ends the topic and all that is in it. Where nobody reads or writes it any more: whoever does may make it anew.
+pub async fn delete_topic(config: &Config) -> Result<(), Error> {
+    let admin: AdminClient<Quiet> = base(config).create_with_context(Quiet)?;
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
+    let deleted = admin.delete_topics(&[&config.topic], &options).await?;
+    match deleted.into_iter().next() {
+        Some(Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition))) | None => Ok(()),
+        Some(Err((_, code))) => Err(KafkaError::AdminOp(code).into()),
     }
 }
 

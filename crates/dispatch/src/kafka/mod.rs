@@ -29,7 +29,7 @@ mod tracker;
 pub use self::absent::Producer;
 pub use self::config::Config;
 #[cfg(feature = "kafka")]
-pub use self::producer::Producer;
+pub use self::{client::delete_topic, producer::Producer};
 #[cfg(feature = "kafka")]
 pub(crate) use self::{consumer::consume, take::Taking};
 

@@ -181,10 +181,12 @@ impl Bench<'_> {
             .collect();
         let mut fleets = Vec::new();
         let measured = self.take_turns(layers, plans, rounds, &mut fleets).await;
+        // Whoever writes to a topic makes it anew when it is gone.
+        self.tasks.stop(Duration::ZERO).await;
         // Also after a failure: they are on somebody's servers.
-        for Fleet { processes, stores, .. } in fleets {
-            drop(processes);
-            stores.remove().await?;
+        for Fleet { processes, stores, straight, .. } in fleets {
+            drop((processes, straight));
+            stores.remove(layers).await?;
         }
         measured
     }

@@ -1,13 +1,17 @@
 //! The stores of one run: a database, a prefix and a topic that nobody else uses.
 
 use anyhow::{Context, bail};
+use dispatch::kafka::delete_topic;
 use platform::{
     db::{self, Database},
     secret::Secret,
 };
 use url::Url;
 
-use crate::{command::runtime, config::Layers};
+use crate::{
+    command::runtime,
+    config::{self, Layers},
+};
 
 /// None: SQLite and memory.
 #[derive(Clone, Default)]
@@ -54,10 +58,15 @@ impl Stores {
         stores
     }
 
-    /// Once no process uses it any more.
-    pub(super) async fn remove(&self) -> anyhow::Result<()> {
+    /// Once no process uses them any more. `layers`: those that they were made beside.
+    pub(super) async fn remove(&self, layers: &Layers) -> anyhow::Result<()> {
         let Some((server, name)) = &self.database else { return Ok(()) };
-        execute(server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await
+        let dropped = execute(server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+        if layers.text("kafka.brokers").is_some() {
+            let kafka = config::kafka_only(&self.layers(layers)?)?;
+            delete_topic(&kafka).await.with_context(|| format!("the topic {} is still there", kafka.topic))?;
+        }
+        dropped
     }
 }
 
