@@ -6,10 +6,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
-use platform::{crash::crash_point, problem::Chain};
+use futures_util::{FutureExt, future::BoxFuture};
+use platform::{crash::crash_point, problem::Chain, shutdown::TASK_PANICS};
 
 use super::{Inner, lane::LaneKey, leases::Kept};
 use crate::{
@@ -37,7 +37,11 @@ pub(super) async fn record(store: Store, ended: Vec<Ended>) -> Result<Vec<()>, E
     let count = ended.len();
     let (records, followed): (Vec<_>, Vec<_>) =
         ended.into_iter().map(|ended| (ended.record, (ended.inner, ended.runner, ended.wakes_poller))).unzip();
-    write(&store, records.into(), true).await;
+    // A fault of ours must not cost lanes their runners: leases that nobody renews any more end, and the deliveries are repeated.
+    if AssertUnwindSafe(write(&store, records.into(), true)).catch_unwind().await.is_err() {
+        metrics::counter!(TASK_PANICS, "task" => "outcomes").increment(1);
+        tracing::error!(count, "Writing outcomes panicked; their deliveries will be repeated.");
+    }
     for (inner, runner, wakes_poller) in followed {
         if wakes_poller {
             inner.wake.notify_one();
