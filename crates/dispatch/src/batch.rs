@@ -212,4 +212,30 @@ mod tests {
         let (size, at) = sizes.recv().await.unwrap();
         assert!(size > ENOUGH && at == soon, "{size} are enough, after {:?}", at - soon);
     }
+
+    #[tokio::test]
+    async fn a_write_that_panics_fails_its_own_batch_and_those_behind_it_are_written() {
+        let (began, mut begun) = mpsc::unbounded_channel();
+        let go_on = Arc::new(Semaphore::new(0));
+        let gate = Arc::clone(&go_on);
+        let write = move |batch: Vec<u32>| {
+            began.send(batch.clone()).unwrap();
+            let gate = Arc::clone(&gate);
+            async move {
+                drop(gate.acquire().await);
+                assert!(!batch.contains(&0), "on purpose");
+                Ok(batch)
+            }
+        };
+        let batcher = Batcher::start(&Tasks::new(), "test", 1, Duration::ZERO, write);
+        let behind = async {
+            assert_eq!(begun.recv().await, Some(vec![0, 1]));
+            go_on.add_permits(1);
+            batcher.write_all(vec![2, 3]).await
+        };
+        let (doomed, behind) = tokio::join!(batcher.write_all(vec![0, 1]), behind);
+        assert!(matches!(doomed, Err(Error::Closed)), "{doomed:?}");
+        assert_eq!(behind.unwrap(), [2, 3]);
+        assert_eq!(batcher.write(4).await.unwrap(), 4, "it goes on");
+    }
 }

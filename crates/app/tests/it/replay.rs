@@ -81,3 +81,23 @@ fn ctrl_c_leaves_the_job_and_says_how_to_follow_it() {
     assert_eq!(replay(&tidegate, &["--cancel", &id, "--dry-run"]).code, Some(2), "it would have been cancelled");
     assert_eq!(replay(&tidegate, &["--since", "yesterday"]).code, Some(2));
 }
+
+/// It would have asked for ever.
+#[test]
+fn with_a_key_that_is_revoked_it_ends_and_names_the_job() {
+    // Nobody works on jobs here, so this one waits.
+    let tidegate = Setup::locked().arg("--roles").arg("api").start();
+    let made = Call::post("/admin/tenants/default/keys", json!({"name": "replay"}));
+    let made = made.admin().to(tidegate.addr()).expect(201);
+    let watching = setup(&tidegate, &["--key", made["key"].as_str().unwrap()]).spawn();
+    let jobs = || Call::get("/v1/jobs").admin().to(tidegate.addr()).expect(200)["data"].clone();
+    wait_until(SOON, "the job", || jobs()[0]["state"] == "pending");
+    let key = format!("/admin/tenants/default/keys/{}", made["id"].as_str().unwrap());
+    Call::new("DELETE", &key).admin().to(tidegate.addr()).expect(204);
+    let ended = watching.wait(SOON);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    let id = jobs()[0]["id"].as_str().unwrap().to_owned();
+    assert!(ended.output.contains(&format!("the job {id} cannot be followed any further")), "{}", ended.output);
+    assert!(ended.output.contains("--key or TIDEGATE_KEY"), "{}", ended.output);
+    assert_eq!(jobs()[0]["state"], "pending", "it is still there");
+}

@@ -109,6 +109,22 @@ fn a_sink_that_hangs_still_ends_at_once() {
     assert!(sink.wait(Duration::from_secs(10)).succeeded().stdout.contains("no answer"));
 }
 
+/// Whoever left before was counted as answered well, and what came again for that as a duplicate.
+#[test]
+fn a_caller_that_leaves_before_its_late_answer_got_none() {
+    let sink = sink(&["--delay", "2s"]);
+    let mut caller = crate::support::Connection::open(sink.addr()).unwrap();
+    caller.send(b"POST / HTTP/1.1\r\nhost: x\r\nwebhook-id: a\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    received(&sink, 1);
+    drop(caller);
+    let call = || Call::post("/", json!({})).header("webhook-id", "a").to(sink.addr()).status;
+    let so_far = || ["received", "distinct", "retries", "duplicates", "failed"].map(|name| counts(&sink)[name].clone());
+    assert_eq!(call(), 200);
+    assert_eq!(so_far(), [2, 1, 1, 0, 1], "{}", sink.output());
+    assert_eq!(call(), 200);
+    assert_eq!(so_far(), [3, 1, 1, 1, 1], "{}", sink.output());
+}
+
 #[test]
 fn mistakes_of_a_sinks_owner_are_one_sentence() {
     let sink = sink(&[]);

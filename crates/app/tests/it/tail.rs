@@ -1,12 +1,12 @@
 //! `tidegate tail`: deliveries appear as they happen, filtered on request.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, ops::Range, time::Duration};
 
 use serde_json::json;
 use testkit::wait_until;
 
 use crate::{
-    sink::sink,
+    sink::{counts, sink},
     support::{Call, SOON, Setup, Tidegate},
 };
 
@@ -101,6 +101,76 @@ fn a_change_is_shown_however_many_came_after_it() {
         let lines = || tail.output().lines().filter(|line| line.contains("delivered  old ")).count();
         wait_until(SOON, format!("both, of which there is {}", tail.output()), || lines() == 2);
     }
+}
+
+/// Waits until the one that asks has begun: what comes from now on is new to it.
+fn wait_until_it_looks(tidegate: &Tidegate) {
+    let asked = || -> f64 {
+        let page = Call::get("/metrics").to(tidegate.ops_addr()).body;
+        let requests = page.lines().filter(|line| line.starts_with("tidegate_http_requests_total{"));
+        let lists = requests.filter(|line| line.contains("route=\"/v1/deliveries\""));
+        lists.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    // Four of the first look are about what is not over, in each status.
+    wait_until(SOON, "a second look", || asked() >= 6.0);
+}
+
+/// Once it has met nothing that it knows, all it sees is new; past a thousand at one look it says that there were more.
+#[test]
+fn what_comes_after_an_empty_list_is_shown_once_and_more_than_a_look_holds_is_said() {
+    const BURST: usize = 400;
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet"]);
+    let new = json!({"url": format!("http://{}", sink.addr()), "event_types": ["**"], "rate_limit": 10_000});
+    Call::post("/v1/subscriptions", new).to(tidegate.addr()).expect(201);
+    let tail = tail(&tidegate, &[]);
+    wait_until_it_looks(&tidegate);
+    let send = |numbers: Range<usize>| {
+        let events = numbers.map(|number| format!("{{\"id\": \"e{number:04}\", \"type\": \"a.b\", \"data\": 1}}\n"));
+        Call::new("POST", "/v1/events")
+            .body("application/x-ndjson", events.collect::<String>())
+            .to(tidegate.addr())
+            .expect(202);
+    };
+    let shown = || {
+        let mut shown = BTreeMap::<String, usize>::new();
+        let output = tail.output();
+        let lines = output.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        for line in lines.filter(|line| line.contains("  delivered  ")) {
+            let id = line.split_whitespace().find(|word| word.starts_with('e')).unwrap_or_else(|| panic!("{line}"));
+            *shown.entry(id.to_owned()).or_default() += 1;
+        }
+        shown
+    };
+    for sent in [BURST, 2 * BURST, 3 * BURST] {
+        send(sent - BURST..sent);
+        wait_until(SOON, format!("{sent} of them"), || shown().len() == sent);
+    }
+    assert!(shown().values().all(|times| *times == 1), "{:?}", shown());
+    assert!(!tail.output().contains("more came"), "{}", tail.output());
+
+    tail.signal("STOP");
+    send(3 * BURST..6 * BURST);
+    wait_until(SOON, "as many again", || counts(&sink)["distinct"] == 6 * BURST);
+    tail.signal("CONT");
+    wait_until(SOON, "a thousand of them", || shown().len() == 3 * BURST + 1000);
+    assert!(!shown().contains_key("e1200") && shown().contains_key("e2399"), "the newest are shown");
+    assert_eq!(tail.output().matches("more came since the last look").count(), 1, "{}", tail.output());
+}
+
+/// It would have asked for ever.
+#[test]
+fn with_a_key_that_is_revoked_it_ends_and_says_so() {
+    let tidegate = Setup::locked().start();
+    let made =
+        Call::post("/admin/tenants/default/keys", json!({"name": "tail"})).admin().to(tidegate.addr()).expect(201);
+    let tail = tail(&tidegate, &["--key", made["key"].as_str().unwrap()]);
+    wait_until_it_looks(&tidegate);
+    let key = format!("/admin/tenants/default/keys/{}", made["id"].as_str().unwrap());
+    Call::new("DELETE", &key).admin().to(tidegate.addr()).expect(204);
+    let ended = tail.wait(SOON);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("--key or TIDEGATE_KEY"), "{}", ended.output);
 }
 
 #[test]
