@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     delivery::Status,
+    metrics as names,
     model::{Delivery, Event, Settings, Shown},
 };
 
@@ -154,7 +155,9 @@ impl Store {
             let rows = self.database.fetch(next).await?;
             let Some(last) = rows.first().and_then(|row| row.optional_text("last")) else { return Ok(()) };
             let values = [tenant.into(), id.into(), after.as_str().into(), last.as_str().into()];
-            self.database.transact([query!("cancel_deliveries").with(values)]).await?;
+            let cancelled = self.database.transact([query!("cancel_deliveries").with(values)]).await?;
+            let count = cancelled.iter().flatten().flatten().count() as u64;
+            metrics::counter!(names::DELIVERIES, "result" => Status::Cancelled.as_str()).increment(count);
             after = last;
             tokio::time::sleep(AIR).await;
         }

@@ -776,10 +776,13 @@ async fn a_subscription_is_deleted_at_once_and_what_waits_for_it_is_cancelled_in
         take_in(&store, vec![event("done", 1)]).await;
         let done = claim(&store, "w").await.remove(0);
         store.record(vec![record(&done, Status::Delivered, None)]).await.unwrap();
+        take_in(&store, vec![event("called", 1)]).await;
+        let called = claim(&store, "w").await.remove(0);
         take_in(&store, vec![event("many", 2500), other]).await;
         assert!(store.delete_subscription("dev", "acme", "sub_1").await.unwrap());
         assert_eq!(store.event("acme", "many").await.unwrap().unwrap().status, "pending", "not in the same commit");
         store.cancel_all_of("acme", "sub_1").await.unwrap();
+        assert_eq!(store.record(vec![record(&called, Status::Delivered, None)]).await.unwrap(), 1, "it was under way");
         let left: Vec<_> = claim(&store, "w").await.into_iter().map(|one| one.event_id).collect();
         assert_eq!(left, ["other"]);
         assert_eq!(store.event("acme", "many").await.unwrap().unwrap().status, "cancelled");

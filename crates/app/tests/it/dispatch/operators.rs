@@ -1,7 +1,7 @@
 //! What people do by hand: retry, cancel, test, pause and resume, delete, rotate a secret.
 
 use serde_json::{Value, json};
-use std::{fs, net::SocketAddr, thread};
+use std::{fs, net::SocketAddr, thread, time::Duration};
 use testkit::{
     need,
     receiver::{Answer, Behaviour, Receiver, Secret, Verdict},
@@ -15,6 +15,7 @@ each_queue! {
     a_delivery_is_retried_and_cancelled_by_hand
     what_is_cancelled_is_not_sent
     a_paused_subscription_parks_and_a_resumed_one_delivers
+    a_call_that_is_under_way_when_its_subscription_is_deleted_is_recorded
 }
 
 each_backend! {
@@ -177,6 +178,28 @@ fn a_deleted_subscription_gets_nothing_more(backend: &Backend) {
     // A retry by hand has nowhere to go, and says so.
     by_hand(addr, &waiting, "retry").expect_problem(409, "subscription_gone");
     assert_eq!(receiver.count(), 1);
+}
+
+/// It was recorded as cancelled with no attempt, though the receiver had it.
+fn a_call_that_is_under_way_when_its_subscription_is_deleted_is_recorded(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set(Behaviour { delay: Duration::from_secs(1), ..Behaviour::default() });
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let subscription = subscribe(addr, &receiver.url("/"), json!({"max_concurrency": 1}));
+    send(addr, json!({"id": "called", "type": "a.b", "data": {}}));
+    wait_until(LATER, "the call", || receiver.connections() == 1);
+    for id in ["behind", "last"] {
+        send(addr, json!({"id": id, "type": "a.b", "data": {}}));
+    }
+    Call::new("DELETE", &path(&subscription)).to(addr).expect(204);
+    let called = wait_for_status(addr, "called", "delivered");
+    assert_eq!(attempts(addr, &called).len(), 1);
+    for id in ["behind", "last"] {
+        assert_eq!(wait_for_status(addr, id, "cancelled")["attempts"], 0);
+    }
+    assert_eq!(receiver.count(), 1);
+    assert_eq!(tidegate.metric("tidegate_deliveries_total{result=\"cancelled\"}"), Some(2.0));
 }
 
 #[test]
