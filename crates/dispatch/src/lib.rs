@@ -241,6 +241,23 @@ impl Dispatch {
         }
     }
 
+    /// Its circuit was about another URL, and is closed: said and told as if a call had closed it.
+    pub(crate) async fn note_closed_circuit(&self, tenant: &str, id: &str) {
+        let Inner { store, catalog, .. } = &*self.inner;
+        let Some(endpoint) = catalog.endpoint(tenant, id) else { return };
+        let data = serde_json::json!({"subscription_id": id});
+        let raises = operational::event(catalog, operational::Kind::CircuitClosed, &endpoint, &data);
+        let noted = match store.mark_circuit(tenant, id, false, raises).await {
+            Ok(false) => return,
+            Ok(true) => catalog.refresh().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = noted {
+            tracing::warn!(subscription = id, error = %Chain(&error), "A circuit is closed; its next calls tell of it.");
+        }
+        self.wake();
+    }
+
     /// Cancels what waits for a subscription that was deleted. If this ends half-way, a worker cancels the rest when it is due.
     pub(crate) fn cancel_all_of(&self, tenant: &str, id: &str) {
         let Inner { store, tasks, .. } = &*self.inner;

@@ -373,7 +373,9 @@ async fn forget_circuit(dispatch: &Dispatch, row: &SubscriptionRow<Shown>, setti
             subscription = row.id, error = %Chain(&error),
             "A circuit was not closed; its next calls decide."
         );
+        return Ok(());
     }
+    dispatch.note_closed_circuit(&row.tenant, &row.id).await;
     Ok(())
 }
 

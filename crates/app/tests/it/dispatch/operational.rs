@@ -14,6 +14,7 @@ each_backend! {
     a_failure_is_told_to_those_who_name_it_and_feeds_nothing
     a_subscription_that_is_disabled_or_enabled_is_told_of
     a_circuit_that_opens_and_closes_is_told_of_once
+    a_circuit_that_a_new_url_closes_is_told_of
 }
 
 /// What arrived at this path, as JSON.
@@ -110,6 +111,32 @@ fn a_circuit_that_opens_and_closes_is_told_of_once(backend: &Backend) {
     wait_until(LATER, "the circuit to close", || told(&receiver, "/named").len() == 2);
     wait_until_ended(addr);
     assert_eq!(types(&receiver, "/named"), ["circuit.opened", "circuit.closed"]);
+}
+
+/// The circuit was closed and the gauge said it was open, until something else was sent.
+fn a_circuit_that_a_new_url_closes_is_told_of(backend: &Backend) {
+    let receiver = Receiver::start();
+    receiver.set_path("/bad", Answer::Status(500));
+    let tidegate = replica(backend).start();
+    let addr = tidegate.addr();
+    let bad = json!({"event_types": ["order.*"], "retry_schedule": ["1h"]});
+    let bad = subscribe(addr, &receiver.url("/bad"), bad);
+    subscribe(addr, &receiver.url("/named"), json!({"event_types": ["circuit.*"]}));
+    for _ in 0..6 {
+        send(addr, json!({"type": "order.created", "data": {}}));
+    }
+    wait_until(LATER, "the circuit to open", || told(&receiver, "/named").len() == 1);
+    wait_until(LATER, "the gauge", || tidegate.metric("tidegate_circuits{state=\"open\"}") == Some(1.0));
+    let path = format!("/v1/subscriptions/{}", bad["id"].as_str().unwrap());
+    let patch = |url: &str| Call::new("PATCH", &path).json(json!({"url": receiver.url(url)})).to(addr).expect(200);
+    patch("/good");
+    wait_until(LATER, "the circuit to be closed", || {
+        types(&receiver, "/named") == ["circuit.opened", "circuit.closed"]
+    });
+    wait_until(LATER, "the gauge", || tidegate.metric("tidegate_circuits{state=\"open\"}") == Some(0.0));
+    patch("/better");
+    let closings = Call::get("/v1/events?type=circuit.closed").to(addr).expect(200);
+    assert_eq!(closings["data"].as_array().unwrap().len(), 1, "nothing was open any more");
 }
 
 /// Each of two replicas has a circuit of its own where there is no Redis; the opening is told once all the same.
