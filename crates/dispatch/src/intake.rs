@@ -180,11 +180,7 @@ impl Intake {
             return Err(too_large(&format!("{} bytes", body.len()), self.max_event));
         }
         let event: EventIn = parse_json(body)?;
-        // Here and not where records of the topic are checked: a worker's clock may be another.
-        if event.deliver_at.is_some_and(|at| at - OffsetDateTime::now_utc() > time::Duration::days(FURTHEST_DAYS)) {
-            let detail = format!("deliver_at is at most {FURTHEST_DAYS} days ahead: send the event when it is nearer");
-            return Err(Problem::invalid("deliver_at", detail));
-        }
+        check_ahead(&event, OffsetDateTime::now_utc())?;
         Ok(event)
     }
 
@@ -314,6 +310,15 @@ fn check(event: &EventIn) -> Result<EventType, Problem> {
         return Err(Problem::invalid("source", detail));
     }
     Ok(event_type)
+}
+
+/// As of this moment: is it for a time that may be asked for?
+pub(crate) fn check_ahead(event: &EventIn, now: OffsetDateTime) -> Result<(), Problem> {
+    if event.deliver_at.is_some_and(|at| at - now > time::Duration::days(FURTHEST_DAYS)) {
+        let detail = format!("deliver_at is at most {FURTHEST_DAYS} days ahead: send the event when it is nearer");
+        return Err(Problem::invalid("deliver_at", detail));
+    }
+    Ok(())
 }
 
 fn check_parts(event: &EventIn) -> Result<EventType, Problem> {

@@ -14,7 +14,11 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use platform::{problem::Chain, shutdown::TASK_PANICS, telemetry};
+use platform::{
+    problem::{Chain, Problem},
+    shutdown::TASK_PANICS,
+    telemetry,
+};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -33,6 +37,8 @@ use crate::{
 };
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The clock of the replica that accepted an event and that of the broker, or of who wrote the record, may be so far apart.
+const SKEW: time::Duration = time::Duration::DAY;
 
 /// What became of each event.
 type Answers = Vec<Result<Accepted, Rejection>>;
@@ -99,8 +105,11 @@ impl Taking {
     fn event(&self, record: &Incoming) -> Result<NewEvent, Rejection> {
         let _span = span(record).entered();
         let Decoded { tenant, event } = record.decode(self.max_event)?;
-        let prepared = self.intake.prepare(&tenant, event, None);
-        let mut event = prepared.map_err(|problem| Rejection::new("invalid_event", problem.detail().to_owned()))?;
+        let invalid = |problem: Problem| Rejection::new("invalid_event", problem.detail().to_owned());
+        if record.at_ms > 0 {
+            intake::check_ahead(&event, at(record.at_ms) + SKEW).map_err(invalid)?;
+        }
+        let mut event = self.intake.prepare(&tenant, event, None).map_err(invalid)?;
         event.created_at = (record.at_ms > 0).then(|| at(record.at_ms));
         Ok(event)
     }

@@ -125,3 +125,24 @@ async fn nothing_is_written_behind_a_batch_that_was_given_up() {
     assert!(!taking.write(next, &give_up).await);
     assert!(taking.store.event("default", "e0").await.unwrap().is_none());
 }
+
+/// The API takes none that is later, and neither does who reads what came past it.
+#[tokio::test]
+async fn an_event_for_the_far_future_is_rejected_by_the_clock_that_it_came_by() {
+    let postgres = need!(testkit::postgres());
+    let (tasks, give_up) = (Tasks::new(), CancellationToken::new());
+    let taking = taking(&postgres.url(), &tasks).await;
+    let mut tenants = Tenants::new(taking.tenants.clone());
+    let due = |deliver_at: &str| {
+        let value = format!(r#"{{"type":"a.b","data":1,"deliver_at":"{deliver_at}"}}"#).into_bytes();
+        let at_ms = datetime!(2030-01-01 0:00 UTC).unix_timestamp() * 1000;
+        Incoming { at_ms, value, ..record(0) }
+    };
+    let records = vec![due("2031-01-01T00:00:00Z"), due("2031-02-01T00:00:00Z")];
+    assert!(tenants.learn(&records, &give_up).await);
+    let routed = taking.route(records, &tenants);
+    let [rejected] = &routed.rejected[..] else { panic!("{:?}", routed.rejected) };
+    assert_eq!((routed.events.len(), rejected.reason), (1, "invalid_event"));
+    assert!(rejected.detail.starts_with("deliver_at is at most 366 days ahead"), "{}", rejected.detail);
+    assert!(tasks.stop(Duration::ZERO).await);
+}
