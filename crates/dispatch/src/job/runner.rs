@@ -23,6 +23,8 @@ use crate::{
 
 /// Jobs that one process works on at a time.
 const AT_ONCE: usize = 4;
+/// One that takes longer lets jobs of other tenants go first, if some wait.
+const TURN: Duration = Duration::from_secs(5);
 /// Deliveries of one batch.
 const BATCH: u32 = 500;
 /// Events of one batch: they may be a mebibyte each.
@@ -117,8 +119,9 @@ impl Runner {
             Ok(work) => work,
             Err(error) => return self.fail(&held, &error).await,
         };
+        let mut turn = Instant::now();
         loop {
-            if tasks.stopping().is_cancelled() {
+            if tasks.stopping().is_cancelled() || self.is_over(&mut turn, &work.job.tenant).await {
                 if let Err(error) = store.release_job(&held.id, held.fence).await {
                     tracing::warn!(error = %Chain(&error), "A job was not given back; its lease ends by itself.");
                 }
@@ -142,6 +145,18 @@ impl Runner {
             worker.wake();
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Is its turn over? It begins another if nobody waits.
+    async fn is_over(&self, turn: &mut Instant, tenant: &str) -> bool {
+        if turn.elapsed() < TURN {
+            return false;
+        }
+        *turn = Instant::now();
+        self.inner.store.do_others_wait(tenant).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %Chain(&error), "Whether other jobs wait could not be read.");
+            false
+        })
     }
 
     async fn fail(&self, held: &Held, error: &Error) {

@@ -97,7 +97,12 @@ impl Store {
         self.database.transact([query!("fail_job").with([id.into(), fence.into(), error.into()])]).await.map(drop)
     }
 
-    /// Gives it back for another worker to go on with.
+    /// Could a job of another tenant be worked on now?
+    pub async fn do_others_wait(&self, tenant: &str) -> Result<bool, Error> {
+        Ok(!self.database.fetch(query!("others_wait").with([tenant.into()])).await?.is_empty())
+    }
+
+    /// Gives it back for someone to go on with, after others that have waited longer.
     pub async fn release_job(&self, id: &str, fence: i64) -> Result<(), Error> {
         self.database.transact([query!("release_job").with([id.into(), fence.into()])]).await.map(drop)
     }

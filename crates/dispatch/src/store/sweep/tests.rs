@@ -166,6 +166,30 @@ async fn a_job_that_was_cancelled_or_taken_over_changes_nothing_more() {
     .await;
 }
 
+/// Who had made many was ahead of all who came later, until the last of them was done.
+#[tokio::test]
+async fn tenants_take_turns_however_many_jobs_each_has_made() {
+    each_store(async |store| {
+        let selection = Selection::default().check(Kind::Replay, None, None).unwrap();
+        let make = async |tenant| store.create_job("dev", tenant, Kind::Replay, &selection).await.unwrap().unwrap().id;
+        for _ in 0..3 {
+            make("acme").await;
+        }
+        let (_, first) = claimed(&store).await;
+        assert!(!store.do_others_wait("acme").await.unwrap(), "its own do not count");
+        let theirs = make("other").await;
+        assert!(store.do_others_wait("acme").await.unwrap());
+        assert!(!store.do_others_wait("other").await.unwrap(), "one of acme's is being worked on");
+        store.commit_batch(&first, Changes::default(), Progress::default(), true).await.unwrap().unwrap();
+        let (job, second) = claimed(&store).await;
+        assert_eq!(job.id, theirs);
+        store.release_job(&second.id, second.fence).await.unwrap();
+        assert_eq!(claimed(&store).await.0.tenant, "acme", "it has waited longer than what was just given back");
+        assert_eq!(claimed(&store).await.0.id, theirs);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_tenants_jobs_run_one_at_a_time_in_their_order() {
     each_store(async |store| {
