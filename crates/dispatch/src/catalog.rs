@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -47,8 +47,8 @@ use crate::{
 
 /// How long another replica's change may go unnoticed.
 pub const REFRESH: Duration = Duration::from_millis(500);
-/// Event types and their subscriptions that are remembered, per tenant. Whoever sends chooses the types.
-const MOST_REMEMBERED: usize = 100_000;
+/// Event types and their subscriptions that are remembered, of all tenants. Whoever sends chooses the types.
+const MOST_REMEMBERED: usize = 250_000;
 /// The row of `subscription_secrets` that holds custom headers, which may carry the receiver's credentials.
 const HEADERS: &str = "headers";
 /// The one that holds its TLS material.
@@ -100,8 +100,6 @@ struct TenantCatalog {
     /// Those that take events.
     routes: Routes<Arc<Endpoint>>,
     by_type: HashMap<Box<str>, Arc<[Arc<Endpoint>]>>,
-    /// So many types and subscriptions are in it.
-    remembered: usize,
     /// Those that are there, and not even what they take can be read here.
     unreadable: BTreeSet<Box<str>>,
 }
@@ -109,7 +107,6 @@ struct TenantCatalog {
 impl TenantCatalog {
     fn remove(&mut self, id: &str) -> Option<Arc<Endpoint>> {
         self.by_type.clear();
-        self.remembered = 0;
         self.unreadable.remove(id);
         let before = self.by_id.remove(id)?;
         self.routes.remove(&before.matcher, |known| Arc::ptr_eq(known, &before));
@@ -128,6 +125,8 @@ struct Inner {
     vault: Vault,
     allow_private: bool,
     tenants: RwLock<HashMap<Arc<str>, TenantCatalog>>,
+    /// No more types and subscriptions than that are remembered.
+    remembered: AtomicUsize,
     version: AtomicI64,
     /// Subscriptions that were switched on since someone asked.
     switched_on: Mutex<HashSet<SubscriptionKey>>,
@@ -149,6 +148,7 @@ impl Catalog {
             vault,
             allow_private,
             tenants: RwLock::default(),
+            remembered: AtomicUsize::new(0),
             version: AtomicI64::new(0),
             switched_on: Mutex::default(),
             refreshed: tokio::sync::Mutex::default(),
@@ -198,15 +198,17 @@ impl Catalog {
             return Arc::new([]);
         }
         let mut tenants = self.inner.tenants.write();
-        let Some(tenant) = tenants.get_mut(tenant) else { return Arc::new([]) };
-        let candidates = tenant.routes.candidates(event_type);
+        let Some(of_tenant) = tenants.get(tenant) else { return Arc::new([]) };
+        let candidates = of_tenant.routes.candidates(event_type);
         let found: Arc<[Arc<Endpoint>]> = candidates.filter(|endpoint| is_wanted(&endpoint.matcher)).cloned().collect();
-        tenant.remembered += 1 + found.len();
-        if tenant.remembered > MOST_REMEMBERED {
-            tenant.by_type.clear();
-            tenant.remembered = 1 + found.len();
+        let more = 1 + found.len();
+        if self.inner.remembered.fetch_add(more, Relaxed) + more > MOST_REMEMBERED {
+            tenants.values_mut().for_each(|tenant| tenant.by_type = HashMap::new());
+            self.inner.remembered.store(more, Relaxed);
         }
-        tenant.by_type.insert(place.into(), Arc::clone(&found));
+        if let Some(tenant) = tenants.get_mut(tenant) {
+            tenant.by_type.insert(place.into(), Arc::clone(&found));
+        }
         found
     }
 

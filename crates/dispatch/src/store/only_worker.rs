@@ -2,7 +2,10 @@
 //!
 //! The lock is the kernel's: it ends with the process, however that ends, and its file stays behind empty.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    os::unix::fs::OpenOptionsExt,
+};
 
 use platform::db::{self, Database, sqlite::Sqlite};
 
@@ -31,7 +34,7 @@ impl Store {
 
 fn lock(sqlite: &Sqlite) -> Result<File, Error> {
     let path = sqlite.path().with_extension("worker.lock");
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = open.map_err(|error| db::Error::Open(path.clone(), error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
