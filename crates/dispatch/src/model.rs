@@ -123,13 +123,13 @@ pub struct Subscription {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_reason: Option<String>,
     /// When the present run of failures began.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "platform::moment::option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub failing_since: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: OffsetDateTime,
     /// What `v1a` signatures are verified with; no secret.
@@ -204,7 +204,7 @@ pub struct Event {
     pub source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering_key: Option<String>,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "platform::moment::option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deliver_at: Option<OffsetDateTime>,
     /// The most urgent of its deliveries' statuses; `queued` right after intake, `unmatched` if nobody wanted it.
@@ -213,7 +213,7 @@ pub struct Event {
     /// Where it waits, if that is not where events usually do: `database` while Kafka is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_in: Option<&'static str>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
     #[serde(skip)]
@@ -233,14 +233,14 @@ pub struct Delivery {
     pub attempts: i64,
     /// Times it was put off by a limit; these spend no attempt.
     pub deferrals: i64,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_attempt_at: Option<OffsetDateTime>,
     pub last_error: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: OffsetDateTime,
 }
@@ -251,7 +251,7 @@ pub struct Attempt {
     #[schema(example = "att_01k9x7m2e8f3s9w4d6b1c5a7g0")]
     pub id: String,
     pub number: i64,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub started_at: OffsetDateTime,
     pub duration_ms: i64,

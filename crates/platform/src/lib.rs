@@ -10,6 +10,7 @@
 //! | [`http_client`] | the only way out: calls to strangers' addresses, guarded, bounded, pooled |
 //! | [`http_server`] | the only place that accepts connections: limits, timeouts, drain |
 //! | [`id`] | prefixed, time-sortable ids |
+//! | [`moment`] | times, as they are written |
 //! | [`problem`] | `application/problem+json`, the one shape of an error on the wire |
 //! | [`secret`] | text that never prints |
 //! | [`shutdown`] | tracked tasks and the two moments of leaving |
@@ -23,6 +24,7 @@ pub mod http;
 pub mod http_client;
 pub mod http_server;
 pub mod id;
+pub mod moment;
 pub mod problem;
 pub mod secret;
 pub mod shutdown;

@@ -13,7 +13,7 @@ pub struct Tenant {
     pub id: String,
     #[schema(example = "Acme Ltd")]
     pub name: String,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
 }
@@ -30,17 +30,17 @@ pub struct ApiKey {
     #[schema(example = "tgk_4f9a1c…")]
     pub hint: String,
     pub scopes: Vec<Scope>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<OffsetDateTime>,
     /// To the minute.
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_used_at: Option<OffsetDateTime>,
     /// The key that took this one's place.
@@ -63,7 +63,7 @@ impl ApiKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditEntry {
     pub id: String,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub at: OffsetDateTime,
     pub tenant_id: String,

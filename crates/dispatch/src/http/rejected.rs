@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::{extract::State, http::StatusCode};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use platform::{
-    http::{Json, NoBody, Page, PageQuery, Path, Query},
+    http::{Json, NoBody, Page, PageQuery, Path, Query, cursor},
     problem::Problem,
 };
 use serde::{Deserialize, Serialize};
@@ -44,11 +44,11 @@ pub(super) struct RejectedRecord {
     #[schema(value_type = Vec<Object>)]
     headers: Box<RawValue>,
     /// When Kafka took it.
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     record_at: OffsetDateTime,
     /// When it was read.
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     created_at: OffsetDateTime,
     /// Its key in base64; only when one record is asked for.
@@ -105,9 +105,9 @@ pub(super) async fn list(
     if all {
         caller.require_admin()?;
     }
-    let limit = PageQuery { limit, after: None }.limit()?;
+    let (limit, after) = (PageQuery { limit, after: None }.limit()?, cursor(after.as_deref(), "rej")?);
     let tenant = (!all).then_some(&*caller.tenant);
-    let rows = dispatch.store().rejected(tenant, reason.as_deref(), after.as_deref(), limit + 1).await?;
+    let rows = dispatch.store().rejected(tenant, reason.as_deref(), after, limit + 1).await?;
     let records = rows.into_iter().map(RejectedRecord::from).collect();
     Ok(Json(Page::from_rows(records, limit, |record| &record.id)))
 }

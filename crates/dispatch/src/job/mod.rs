@@ -92,13 +92,13 @@ pub struct Job {
     pub progress: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::moment::option")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finished_at: Option<OffsetDateTime>,
 }

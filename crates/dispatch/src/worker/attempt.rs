@@ -17,7 +17,7 @@ use platform::{
     telemetry,
 };
 use serde::Serializer;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
@@ -394,7 +394,7 @@ fn ended(delivery: &Claimed, status: Status, reason: &str) -> Record {
 
 /// The same bytes at every attempt: they are made of the event alone.
 fn body(delivery: &Claimed) -> Bytes {
-    let at = delivery.event_at.format(&Rfc3339).unwrap_or_default();
+    let at = platform::moment::written(delivery.event_at);
     let mut body = Vec::with_capacity(delivery.data.len() + delivery.event_type.len() + at.len() + 40);
     // Event types hold no character that JSON escapes.
     body.extend_from_slice(b"{\"type\":\"");

@@ -170,11 +170,11 @@ struct ListedOut {
     /// As it was stored; absent where the default holds, or callers bring theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Written>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     created_at: OffsetDateTime,
     /// To the hour.
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String, format = DateTime)]
     used_at: OffsetDateTime,
 }

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use platform::{
-    http::{Json, Page, PageQuery, Path, Query},
+    http::{Json, Page, PageQuery, Path, Query, cursor_of_chosen},
     id,
     problem::Problem,
 };
@@ -32,10 +32,10 @@ const MOST_TRIED: usize = 200;
 pub(super) struct RuleOut {
     #[serde(flatten)]
     written: Written,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String)]
     created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::moment")]
     #[schema(value_type = String)]
     updated_at: OffsetDateTime,
 }
@@ -84,8 +84,8 @@ pub(super) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RuleOut>>, Problem> {
     caller.require(Scope::LimitsRead)?;
-    let limit = page.limit()?;
-    let rows = limits.store().rules(&caller.tenant, page.after.as_deref(), limit + 1).await?;
+    let (limit, after) = (page.limit()?, cursor_of_chosen(page.after.as_deref())?);
+    let rows = limits.store().rules(&caller.tenant, after, limit + 1).await?;
     let Page { data, next } = Page::from_rows(rows, limit, |row| &row.id);
     Ok(Json(Page { data: data.into_iter().map(RuleOut::from).collect(), next }))
 }

@@ -53,6 +53,15 @@ fn a_delivery_is_retried_and_cancelled_by_hand(backend: &Backend) {
     assert_eq!((&cancelled["status"], &cancelled["next_attempt_at"]), (&json!("cancelled"), &json!(null)));
     by_hand(addr, &still, "cancel").expect_problem(409, "already_ended");
 
+    for path in [
+        "/v1/subscriptions",
+        "/v1/events",
+        "/v1/deliveries",
+        &format!("/v1/deliveries/{}/attempts", still["id"].as_str().unwrap()),
+    ] {
+        assert_times(&Call::get(path).to(addr).expect(200)["data"][0]);
+    }
+
     // After its end, it is the only one: a failure starts no new schedule.
     by_hand(addr, &still, "retry").expect(202);
     receiver.received_blocking(3, LATER);
@@ -66,6 +75,14 @@ fn a_delivery_is_retried_and_cancelled_by_hand(backend: &Backend) {
 }
 
 /// What waits for a slow rate waits where it can be cancelled; what may be on its way cannot.
+/// The same on every database: PostgreSQL knows microseconds, and SQLite does not.
+#[track_caller]
+fn assert_times(shown: &Value) {
+    let times: Vec<&str> =
+        shown.as_object().unwrap().values().filter_map(Value::as_str).filter(|text| text.ends_with('Z')).collect();
+    assert!(!times.is_empty() && times.iter().all(|time| time.len() == "2026-11-19T08:00:00.000Z".len()), "{shown}");
+}
+
 fn what_is_cancelled_is_not_sent(backend: &Backend) {
     const EVENTS: usize = 30;
     let receiver = Receiver::start();
