@@ -1,7 +1,8 @@
 //! Claims jobs and works on them, batch by batch, beside the deliveries.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use platform::{db, problem::Chain, shutdown::Tasks};
 use tokio::{
     sync::{Notify, Semaphore},
@@ -25,6 +26,8 @@ use crate::{
 const AT_ONCE: usize = 4;
 /// One that takes longer lets jobs of other tenants go first, if some wait.
 const TURN: Duration = Duration::from_secs(5);
+/// Jobs that wait for their next turn and are remembered.
+const MOST_KEPT: usize = 100;
 /// Deliveries of one batch.
 const BATCH: u32 = 500;
 /// Events of one batch: they may be a mebibyte each.
@@ -49,6 +52,8 @@ struct Inner {
     tasks: Tasks,
     wake: Notify,
     room: Arc<Semaphore>,
+    /// Of jobs that let others go first: what they know of the slots they gave out.
+    sweeps: Mutex<HashMap<String, Sweep>>,
 }
 
 /// What became of a batch.
@@ -69,9 +74,10 @@ impl Runner {
         tasks: &Tasks,
     ) -> Self {
         let (wake, room) = (Notify::new(), Arc::new(Semaphore::new(AT_ONCE)));
-        let inner = Inner { store, catalog, worker, lease, poll_interval, tasks: tasks.clone(), wake, room };
+        let (tasks, sweeps) = (tasks.clone(), Mutex::default());
+        let inner = Inner { store, catalog, worker, lease, poll_interval, tasks, wake, room, sweeps };
         let runner = Runner { inner: Arc::new(inner) };
-        tasks.spawn("jobs", runner.clone().poll());
+        runner.inner.tasks.spawn("jobs", runner.clone().poll());
         runner
     }
 
@@ -122,6 +128,7 @@ impl Runner {
         let mut turn = Instant::now();
         loop {
             if tasks.stopping().is_cancelled() || self.is_over(&mut turn, &work.job.tenant).await {
+                self.keep(&held.id, work.sweep);
                 if let Err(error) = store.release_job(&held.id, held.fence).await {
                     tracing::warn!(error = %Chain(&error), "A job was not given back; its lease ends by itself.");
                 }
@@ -157,6 +164,16 @@ impl Runner {
             tracing::warn!(error = %Chain(&error), "Whether other jobs wait could not be read.");
             false
         })
+    }
+
+    /// For when it goes on here.
+    fn keep(&self, job: &str, sweep: Sweep) {
+        let mut sweeps = self.inner.sweeps.lock();
+        // Those that went on elsewhere are not missed.
+        if sweeps.len() >= MOST_KEPT {
+            sweeps.clear();
+        }
+        sweeps.insert(job.to_owned(), sweep);
     }
 
     async fn fail(&self, held: &Held, error: &Error) {
@@ -199,7 +216,8 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(runner: &'a Runner, job: JobRow, held: Held) -> Result<Self, Error> {
-        let sweep = Sweep::new(job.kind, job.selection.clone(), job.created_at)?;
+        let kept = runner.inner.sweeps.lock().remove(&job.id);
+        let sweep = kept.map_or_else(|| Sweep::new(job.kind, job.selection.clone(), job.created_at), Ok)?;
         let walks = job.selection.walks(job.kind);
         Ok(Work { runner, job, held, sweep, walks })
     }
