@@ -23,10 +23,10 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 	@cargo check --quiet -p tidegate --no-default-features # what `make run` builds
 	@cargo run --quiet -p testkit --bin servers -- run -- cargo test --workspace --no-fail-fast
 
-soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some)
+soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some; ARGS=steady MINUTES=60)
 	@scripts/install build test
 	@cargo test -p tidegate --test it --no-run
-	@SOAK=1 cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::crash_points dispatch::fair dispatch::kafka dispatch::nothing_lost dispatch::outage limits::bars)
+	@SOAK=$(or $(MINUTES),5) cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::crash_points dispatch::fair dispatch::kafka dispatch::keep_alive dispatch::nothing_lost dispatch::once dispatch::outage limits::bars)
 
 check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny

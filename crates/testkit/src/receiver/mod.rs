@@ -56,7 +56,7 @@ struct Rules {
     usual: Behaviour,
     paths: HashMap<String, Behaviour>,
     secrets: Vec<Secret>,
-    /// An idle connection is closed after this long.
+    /// A connection that is idle for so long after an answer is closed.
     idle: Option<Duration>,
     is_silent: bool,
     /// Requests so far, by path, and by path and id.
@@ -69,7 +69,19 @@ impl Receiver {
     /// # Panics
     /// When it cannot listen on 127.0.0.1.
     pub fn start() -> Receiver {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("127.0.0.1 has a free port");
+        Receiver::start_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same at every address, so that each of 127.0.0.0/8 is a host of its own.
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn start_everywhere() -> Receiver {
+        Receiver::start_at(Ipv4Addr::UNSPECIFIED)
+    }
+
+    fn start_at(address: Ipv4Addr) -> Receiver {
+        let listener = std::net::TcpListener::bind((address, 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
         let (record, rules, connections) = (Record::new(), Mutex::default(), AtomicU64::new(0));
         let (here, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -104,7 +116,7 @@ impl Receiver {
         self.rules().secrets = secrets.into_iter().collect();
     }
 
-    /// New connections are closed when they have been idle for this long.
+    /// New connections are closed when they have been idle for this long after an answer.
     pub fn close_idle_after(&self, idle: Duration) {
         self.rules().idle = Some(idle);
     }
@@ -141,6 +153,11 @@ impl Receiver {
     /// How many different `webhook-id`s arrived.
     pub fn distinct(&self) -> usize {
         self.state.record.ids().len()
+    }
+
+    /// Everything that arrived since it was last taken, in the order of arrival. It is forgotten.
+    pub fn take(&self) -> Vec<Request> {
+        self.state.record.take()
     }
 
     /// Forgets what arrived; behaviours and their counts stay.

@@ -61,10 +61,14 @@ impl Record {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn clear(&self) {
+    pub(super) fn take(&self) -> Vec<Request> {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        requests.clear();
         self.count.send_replace(0);
+        std::mem::take(&mut *requests)
+    }
+
+    pub(super) fn clear(&self) {
+        drop(self.take());
     }
 
     pub(super) fn count(&self) -> usize {

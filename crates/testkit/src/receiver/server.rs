@@ -5,19 +5,19 @@ use std::{
     convert::Infallible,
     future, net,
     sync::{Arc, atomic::Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header::RETRY_AFTER};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{mpsc, oneshot},
-    time::sleep,
+    sync::{mpsc, oneshot, watch},
+    time::{sleep, timeout},
 };
 
 use super::{Answer, Here, Request, State, Verdict, script, signature};
@@ -57,16 +57,36 @@ async fn connection(stream: TcpStream, number: u64, state: Arc<State>) {
     }
     drop(stream.set_nodelay(true));
     let (take_over, mut taken_over) = mpsc::channel(1);
-    let service = service_fn(|request| Box::pin(serve(request, number, Arc::clone(&state), take_over.clone())));
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(idle);
-    let mut serving = builder.serve_connection(TokioIo::new(stream), service);
+    let (idle_since, watching) = watch::channel(None);
+    let service = service_fn(|request| {
+        let (answer, idle_since) = (serve(request, number, Arc::clone(&state), take_over.clone()), &idle_since);
+        Box::pin(async move {
+            idle_since.send_replace(None);
+            let answer = answer.await;
+            idle_since.send_replace(Some(Instant::now()));
+            answer
+        })
+    });
+    let mut serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         // An error is the other side's, and shows there.
         _ = &mut serving => (),
         Some(answer) = taken_over.recv() => {
             // The other side may be gone in the middle of any of these answers.
             drop(script::play(&answer, serving.into_parts().io.into_inner()).await);
+        }
+        () = idle_for(idle, watching) => (),
+    }
+}
+
+/// Returns when a connection has been idle for this long after an answer. A new one may take its time.
+async fn idle_for(idle: Option<Duration>, mut since: watch::Receiver<Option<Instant>>) {
+    let Some(idle) = idle else { return future::pending().await };
+    loop {
+        let answered = *since.borrow_and_update();
+        let rest = answered.map_or(Duration::MAX, |at| idle.saturating_sub(at.elapsed()));
+        if timeout(rest, since.changed()).await.is_err() {
+            return;
         }
     }
 }

@@ -11,6 +11,7 @@ mod guarded;
 mod jobs;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod keep_alive;
 mod lane;
 mod leaving;
 mod nothing_lost;
@@ -21,6 +22,7 @@ mod operators;
 mod order;
 mod outage;
 mod own_listeners;
+mod private_receivers;
 mod retry;
 mod rotation;
 mod signatures;

@@ -33,7 +33,7 @@ fn a_destination_that_comes_back_gets_its_backlog_at_its_limit() {
     let door = member(&backend, "api").start();
     let first = workers(&backend, &redis);
     let settings = json!({"rate_limit": rate, "retry_schedule": ["1h", "1h", "1h"]});
-    subscribe(door.addr(), &receiver.url("/"), settings);
+    let subscription = subscribe(door.addr(), &receiver.url("/"), settings);
     send_patiently(0..events, door.addr());
     wait_until(LATER * 2, "every delivery to wait", || {
         let waits = |status: &str| ["retrying", "throttled"].contains(&status);
@@ -57,7 +57,7 @@ fn a_destination_that_comes_back_gets_its_backlog_at_its_limit() {
     postgres.sql("UPDATE deliveries SET due_at = now() WHERE status IN ('retrying', 'throttled')");
     redis.cli(&["HSET", &circuit, "until", "1"]);
     let _workers = workers(&backend, &redis);
-    let admitted = admissions(&redis, &receiver, in_vain + events);
+    let admitted = admissions(&redis, &subscription, &receiver, in_vain + events);
     let repeated = assert_nothing_lost(door.addr(), &receiver, events);
     assert_eq!(repeated, in_vain, "once each, after those in vain");
 

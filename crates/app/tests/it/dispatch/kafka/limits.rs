@@ -1,47 +1,47 @@
-//! Limits across workers: a rate is used and not passed, places are not passed either when a worker dies with some of them,
-//! and one id is one event wherever it is sent.
+//! Limits across workers: a rate is used and not passed, and places are not passed either when a worker dies with some of them.
 
 use std::{
     collections::BTreeSet,
-    iter, thread,
+    iter,
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
     need,
     receiver::{Behaviour, Receiver},
     redis, wait_until,
 };
 
-use super::{Backend, Call, Unavailable, assert_nothing_lost, member, send_patiently, wait_until_shared};
+use super::{Backend, Unavailable, assert_nothing_lost, member, send_patiently, wait_until_shared};
 use crate::{
-    dispatch::{LATER, deliveries, replica, say, subscribe, wait_for_status, wait_for_subscriptions},
-    support::{Response, Tidegate, size},
+    dispatch::{LATER, say, subscribe},
+    support::{Setup, Tidegate, size},
 };
 
 pub(super) fn servers() -> Result<(Backend, redis::Server), Unavailable> {
     Ok((Backend::kafka()?, redis::Server::start()?))
 }
 
+pub(super) fn worker(backend: &Backend, redis: &redis::Server) -> Setup {
+    member(backend, "worker").env("REDIS_URL", &redis.url()).env("TIDEGATE__REDIS__DEADLINE", "5s")
+}
+
 pub(super) fn workers(backend: &Backend, redis: &redis::Server) -> Vec<Tidegate> {
-    let worker = |_| {
-        let setup = member(backend, "worker").env("REDIS_URL", &redis.url());
-        setup.env("TIDEGATE__REDIS__DEADLINE", "5s").start()
-    };
-    let workers: Vec<Tidegate> = (0..3).map(worker).collect();
+    let workers: Vec<Tidegate> = (0..3).map(|_| worker(backend, redis).start()).collect();
     wait_until_shared(&workers.iter().collect::<Vec<_>>());
     workers
 }
 
-/// When the gate let calls go, by Redis' own clock and in µs: the log by which it decides. It holds the last second, so it
-/// is read all the while, until the receiver has `count` requests.
-pub(super) fn admissions(redis: &redis::Server, receiver: &Receiver, count: usize) -> Vec<u64> {
+/// When the gate let calls of this subscription go, by Redis' own clock and in µs: the log by which it decides. It holds the
+/// last second, so it is read all the while, until the receiver has `count` requests.
+pub(super) fn admissions(redis: &redis::Server, subscription: &Value, receiver: &Receiver, count: usize) -> Vec<u64> {
+    let name = format!("*ratelimit*{}*", subscription["id"].as_str().unwrap());
     let mut seen: BTreeSet<(u64, String)> = BTreeSet::new();
     wait_until(LATER * 3, "everything to arrive", || {
         let has_all = receiver.count() >= count;
         // A busy Redis that does not answer in time is asked again.
-        let Ok(keys) = redis.try_cli(&["KEYS", "*ratelimit*"]) else { return false };
+        let Ok(keys) = redis.try_cli(&["KEYS", &name]) else { return false };
         if let Some(key) = keys.to_string().lines().find(|key| !key.is_empty())
             && let Ok(log) = redis.try_cli(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
         {
@@ -56,11 +56,16 @@ pub(super) fn admissions(redis: &redis::Server, receiver: &Receiver, count: usiz
     seen.iter().flat_map(|(at, entry)| iter::repeat_n(*at, cost(entry))).collect()
 }
 
-/// The most requests that arrived within any such time.
-fn most_within(receiver: &Receiver, span: Duration) -> usize {
+/// When requests arrived, the first first.
+pub(super) fn arrivals(receiver: &Receiver) -> Vec<Instant> {
     let mut arrivals: Vec<Instant> = receiver.requests().iter().map(|request| request.at).collect();
     arrivals.sort_unstable();
-    let within = |place: usize| arrivals[place..].iter().take_while(|at| **at - arrivals[place] < span).count();
+    arrivals
+}
+
+/// The most requests that arrived within any such time.
+pub(super) fn most_within(arrivals: &[Instant], span: Duration) -> usize {
+    let within = |place: usize| arrivals[place..].partition_point(|at| *at - arrivals[place] < span);
     (0..arrivals.len()).map(within).max().unwrap()
 }
 
@@ -78,15 +83,15 @@ fn a_rate_is_kept_and_used_by_three_workers_together() {
     let receiver = Receiver::start();
     let door = member(&backend, "api").start();
     let _workers = workers(&backend, &redis);
-    subscribe(door.addr(), &receiver.url("/"), json!({"rate_limit": RATE}));
+    let subscription = subscribe(door.addr(), &receiver.url("/"), json!({"rate_limit": RATE}));
     let events = size(1000, 6000);
     send_patiently(0..events, door.addr());
-    let admitted = admissions(&redis, &receiver, events);
+    let admitted = admissions(&redis, &subscription, &receiver, events);
     assert_nothing_lost(door.addr(), &receiver, events);
     assert_kept(&admitted, RATE);
 
     // What a receiver sees: calls arrive a little later or earlier than those that left with them, and no more than that.
-    let most = most_within(&receiver, Duration::from_secs(1));
+    let most = most_within(&arrivals(&receiver), Duration::from_secs(1));
     say(format_args!("at most {most} arrived in one second"));
     assert!(most <= RATE * 11 / 10, "{most} arrived in one second");
 
@@ -119,44 +124,8 @@ fn places_are_not_passed_when_a_worker_dies_with_some() {
     let twice = assert_nothing_lost(door.addr(), &receiver, events);
     // Each call takes at least `CALL` at a receiver that does not hear of its caller's death, so what begins within less
     // than that is there at the same time.
-    let most = most_within(&receiver, CALL * 9 / 10);
+    let most = most_within(&arrivals(&receiver), CALL * 9 / 10);
     println!("at most {} at a time, {most} were those of the dead counted; {twice} twice", receiver.most_at_a_time());
     assert!(most <= PLACES && receiver.most_at_a_time() <= PLACES, "{most}");
     assert!(most > PLACES / 2, "the places were not used: {most}");
-}
-
-#[test]
-fn a_hundred_parallel_posts_of_one_id_are_one_event_through_kafka() {
-    let backend = need!(Backend::kafka());
-    let receiver = Receiver::start();
-    let fleet = [replica(&backend).start(), replica(&backend).start(), replica(&backend).start()];
-    subscribe(fleet[0].addr(), &receiver.url("/"), json!({}));
-    fleet.iter().for_each(|replica| wait_for_subscriptions(replica.addr(), 1));
-    let event = json!({"id": "same", "type": "a.b", "data": {"n": 1}, "ordering_key": "k"});
-    let answers: Vec<Response> = thread::scope(|scope| {
-        let post = |turn: usize| {
-            let (call, addr) = (Call::post("/v1/events", event.clone()), fleet[turn % 3].addr());
-            scope.spawn(move || call.to(addr))
-        };
-        let posts: Vec<_> = (0..100).map(post).collect();
-        posts.into_iter().map(|post| post.join().unwrap()).collect()
-    });
-    for answer in answers {
-        let mut body = answer.expect(202);
-        // Until the event is taken in, each repeat is a record with a time of its own.
-        body.as_object_mut().unwrap().remove("created_at");
-        assert_eq!(
-            body,
-            json!({"id": "same", "type": "a.b", "data": {"n": 1}, "ordering_key": "k", "status": "queued"})
-        );
-    }
-    wait_for_status(fleet[0].addr(), "same", "delivered");
-    let first = Call::post("/v1/events", event.clone()).to(fleet[1].addr()).expect(202);
-    assert_eq!(Call::post("/v1/events", event).to(fleet[2].addr()).expect(202), first);
-    assert_eq!((deliveries(fleet[0].addr(), "").len(), receiver.count()), (1, 1));
-    for replica in &fleet {
-        let other = json!({"id": "same", "type": "a.b", "data": {"n": 2}, "ordering_key": "k"});
-        Call::post("/v1/events", other).to(replica.addr()).expect_problem(409, "event_conflict");
-    }
-    assert_eq!(Call::get("/v1/rejected").to(fleet[0].addr()).expect(200)["data"], json!([]));
 }
