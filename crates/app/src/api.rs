@@ -23,7 +23,8 @@ use tenancy::{Ending, Tenancy};
 use utoipa::{
     Modify, OpenApi,
     openapi::{
-        Content, Ref, RefOr, Response, ResponseBuilder,
+        Content, Object, Ref, RefOr, Required, Response, ResponseBuilder, Type,
+        path::{Operation, Parameter, ParameterBuilder, ParameterIn},
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
@@ -94,11 +95,11 @@ pub(crate) fn document(served: Served) -> utoipa::openapi::OpenApi {
             document.merge(part);
         }
     }
+    for operation in operations(&mut document) {
+        operation.parameters.get_or_insert_default().push(RefOr::T(tenant()));
+    }
     document.merge(health::routes().into_openapi());
-    let operations = document.paths.paths.values_mut().flat_map(|path| {
-        [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
-    });
-    for operation in operations {
+    for operation in operations(&mut document) {
         for (status, response) in &mut operation.responses.responses {
             if let RefOr::T(response) = response {
                 complete(status, response);
@@ -107,6 +108,23 @@ pub(crate) fn document(served: Served) -> utoipa::openapi::OpenApi {
         operation.responses.responses.insert("default".to_owned(), RefOr::T(any_problem("what is wrong, and the fix")));
     }
     document
+}
+
+fn operations(document: &mut utoipa::openapi::OpenApi) -> impl Iterator<Item = &mut Operation> {
+    document.paths.paths.values_mut().flat_map(|path| {
+        [&mut path.get, &mut path.post, &mut path.put, &mut path.patch, &mut path.delete].into_iter().flatten()
+    })
+}
+
+/// Behind the door everything is done for a tenant.
+fn tenant() -> Parameter {
+    ParameterBuilder::new()
+        .name("X-Tenant")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("The tenant that the admin key acts for (`default`); any other key has its own."))
+        .schema(Some(Object::with_type(Type::String)))
+        .build()
 }
 
 /// Every part of the API: is it served, which roles have it, and its document.
@@ -127,7 +145,11 @@ fn complete(status: &str, response: &mut Response) {
     }
     // A refusal that was asked for as 429 is an answer like any other.
     if status.starts_with('4') && status != "429" {
-        *response = any_problem(&response.description);
+        let is_problem = |content: &RefOr<Content>| matches!(content, RefOr::T(content) if content.schema == Some(Ref::from_schema_name("Problem").into()));
+        let mut problem = any_problem(&response.description);
+        let content = std::mem::take(&mut response.content).into_iter();
+        problem.content.extend(content.filter(|(_, content)| !is_problem(content)));
+        *response = problem;
     }
 }
 

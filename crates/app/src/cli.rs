@@ -69,7 +69,8 @@ let one serve, or drop events_, deliveries_ and attempts_YYYYMMDD yourself.")]
     /// Send events at a rate or as fast as possible, and wait until they are delivered
     ///
     /// Makes subscriptions to a sink, spreads its events evenly over them, one delivery each, and takes the
-    /// subscriptions away again. Exits with 1 unless every event was accepted and delivered.
+    /// subscriptions away again. Exits with 1 unless every event was accepted and delivered. Ctrl-C ends it with a summary
+    /// of what was sent until then.
     #[command(after_help = live::PRODUCE_HELP)]
     Produce(Produce),
     /// Show deliveries as they happen
@@ -136,16 +137,16 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub source: Source,
     /// Address of the API [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "IP:PORT")]
     pub addr: Option<String>,
     /// Address of /metrics and /health, for monitoring [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "IP:PORT")]
     pub ops_addr: Option<String>,
     /// Address of the gRPC services of the limits role [default: 127.0.0.1:8081]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "IP:PORT")]
     pub grpc_addr: Option<String>,
     /// Address of THROTTLE and CL.THROTTLE for Redis clients, in the limits role [default: off]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "IP:PORT")]
     pub resp_addr: Option<String>,
     /// What this process does, separated by commas [default: all]
     #[arg(long, value_name = "ROLES", value_delimiter = ',')]

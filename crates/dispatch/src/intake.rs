@@ -56,17 +56,19 @@ const PACE: Duration = Duration::from_millis(250);
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventIn {
-    /// Yours, to make a repeat harmless; or made here. Sent as `webhook-id`.
-    #[schema(example = "order-1234-created")]
+    /// Yours, to make a repeat harmless; or made here. Sent as `webhook-id`. Visible ASCII characters but `.`.
+    #[schema(example = "order-1234-created", min_length = 1, max_length = 128)]
     pub id: Option<String>,
+    /// Words of letters, digits, `_` and `-`, with single dots between them.
     #[serde(rename = "type")]
-    #[schema(example = "order.created")]
+    #[schema(example = "order.created", min_length = 1, max_length = 128)]
     pub event_type: String,
     /// Any JSON.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub data: Box<RawValue>,
+    /// 1 to 256 bytes.
     pub source: Option<String>,
-    /// Deliveries with the same key keep their order, where the subscription asks for it.
+    /// Deliveries with the same key keep their order, where the subscription asks for it. 1 to 256 bytes.
     pub ordering_key: Option<String>,
     /// Not before this time, at most 366 days ahead.
     #[serde(default, deserialize_with = "utc")]

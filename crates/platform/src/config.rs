@@ -97,12 +97,14 @@ fn parse_size(text: &str) -> Option<usize> {
     text[..digits].parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// Checks `"host:port"` with a literal address, which is what a listener needs.
+/// Checks `"ip:port"`: a listener needs a literal address.
 pub fn address(key: &str, text: &str) -> Result<SocketAddr, Invalid> {
     text.parse().map_err(|_| {
         Invalid::new(
             key,
-            format!("\"{text}\" is not an address to listen on: write one such as \"127.0.0.1:8080\" or \"[::]:8080\""),
+            format!(
+                "\"{text}\" is not an address to listen on: write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\""
+            ),
         )
     })
 }

@@ -1,12 +1,15 @@
 //! Extractors that answer bad input with a [`Problem`] naming the field and the fix, and the pages lists come in.
 
+mod body;
+mod page;
 mod query;
+mod words;
 
 use std::{error::Error as _, fmt, marker::PhantomData};
 
 use axum::{
     RequestExt,
-    extract::{FromRequest, FromRequestParts, Request},
+    extract::{FromRequest, FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -21,9 +24,9 @@ use serde::{
     },
 };
 use serde_path_to_error::Track;
-use time::{OffsetDateTime, UtcOffset};
-use utoipa::{IntoParams, ToSchema};
+use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
+pub use self::page::{Page, PageQuery, cursor, cursor_of_chosen, limit_within, no_cursor};
 use crate::problem::Problem;
 
 /// A JSON body. Unknown fields, wrong types and broken JSON are problems that name the place.
@@ -178,7 +181,9 @@ pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -
 /// For a time that may be absent: `#[serde(default, deserialize_with = "utc")]`. Whatever its offset, it becomes UTC, and lies in
 /// the years that can be written and stored.
 pub fn utc<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OffsetDateTime>, D::Error> {
-    let Some(read) = time::serde::rfc3339::option::deserialize(deserializer)? else { return Ok(None) };
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let read = OffsetDateTime::parse(&text, &Rfc3339)
+        .map_err(|_| D::Error::custom(format!("it must be {}", words::A_TIME)))?;
     let at = read.checked_to_offset(UtcOffset::UTC).filter(|at| at.year() >= 0);
     at.map(Some).ok_or_else(|| D::Error::custom("in UTC this time lies outside of the years 0000 to 9999"))
 }
@@ -197,38 +202,12 @@ fn parse_with<'de, S: DeserializeSeed<'de> + Clone>(body: &'de [u8], seed: S) ->
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut track = Track::new();
-    let value = seed.deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
-    let value = value.map_err(|cause| {
-        let path = track.path().to_string();
-        if !cause.is_data() {
-            return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {cause}"));
-        }
-        let detail = in_words(&cause);
-        let missing = detail.strip_prefix("missing field ").map(|name| name.trim_matches('`'));
-        let field = match (path.as_str(), missing) {
-            (".", None) => None,
-            (".", Some(name)) => Some(name.to_owned()),
-            (path, Some(name)) => Some(format!("{path}.{name}")),
-            (path, None) => Some(path.to_owned()),
-        };
-        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", detail);
-        field.into_iter().fold(problem, Problem::field)
-    })?;
+    let value = seed.clone().deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
+    let value = value.map_err(|cause| body::problem(body, seed, cause, &track.path().to_string()))?;
     deserializer.end().map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not one JSON value: {error}"))
     })?;
     Ok(value)
-}
-
-/// serde_json appends "at line 1 column 2", which says nothing beside the field's name, and names our types, which say
-/// nothing to callers.
-fn in_words(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let sentence = text.split_once(" at line ").map_or(text.as_str(), |(sentence, _)| sentence);
-    match sentence.rsplit_once("expected struct ") {
-        Some((found, _)) => format!("{found}expected an object"),
-        None => sentence.to_owned(),
-    }
 }
 
 /// Refuses a body that says of itself that it is not JSON.
@@ -300,79 +279,35 @@ fn unreadable_body(error: &axum::Error) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "unreadable_body", "the body ended early or could not be read")
 }
 
-/// The variable parts of a path; one that is not text is a problem.
+/// The variable parts of a path; one that is not text, or that no database can be asked for, is a problem.
 pub struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let invalid = |detail: String| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", detail);
+        let raw = RawPathParams::from_request_parts(parts, state).await;
+        let raw = raw.map_err(|rejection| invalid(rejection.body_text()))?;
+        if let Some((name, _)) = raw.iter().find(|(_, text)| text.contains('\0')) {
+            return Err(invalid(format!("{name} holds a NUL character (%00): nothing is called so")).field(name));
+        }
         let path = axum::extract::Path::from_request_parts(parts, state).await;
-        path.map(|path| Path(path.0))
-            .map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", rejection.body_text()))
+        path.map(|path| Path(path.0)).map_err(|rejection| invalid(rejection.body_text()))
     }
 }
 
-/// Query parameters; an unknown or ill-typed one is a problem that says which.
+/// Query parameters; one that is unknown, ill-typed or no text is a problem that says which.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        query::require_text(parts.uri.query().unwrap_or_default())?;
         axum::extract::Query::try_from_uri(&parts.uri)
             .map(|query| Query(query.0))
             .map_err(|rejection| query::problem(&rejection))
-    }
-}
-
-/// Which part of a list: newest first, `limit` at a time, after the last id seen. Ids that are made here sort by time; where
-/// callers choose ids of their own, a list is in their order, the last first.
-#[derive(Clone, Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PageQuery {
-    /// How many to return, 1 to 1000.
-    #[serde(default)]
-    #[param(default = 50, minimum = 1, maximum = 1000)]
-    pub limit: Option<u32>,
-    /// The `next` of the page before.
-    #[serde(default)]
-    pub after: Option<String>,
-}
-
-/// How many a caller wants of a list: 50 unless it says so, 1 to `most`.
-pub fn limit_within(limit: Option<u32>, most: u32) -> Result<u32, Problem> {
-    let limit = limit.unwrap_or(50);
-    if (1..=most).contains(&limit) {
-        return Ok(limit);
-    }
-    Err(query::invalid(format!("limit must be from 1 to {most}")).field("limit"))
-}
-
-impl PageQuery {
-    pub fn limit(&self) -> Result<u32, Problem> {
-        limit_within(self.limit, 1000)
-    }
-}
-
-/// One page of a list.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Page<T> {
-    pub data: Vec<T>,
-    /// Pass it as `after` to get the next page; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-impl<T> Page<T> {
-    /// From up to `limit + 1` rows: the extra row only tells that there is more.
-    pub fn from_rows(mut rows: Vec<T>, limit: u32, id: impl Fn(&T) -> &str) -> Self {
-        let limit = limit as usize;
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = if has_more { rows.last().map(|row| id(row).to_owned()) } else { None };
-        Page { data: rows, next }
     }
 }
 
@@ -396,7 +331,10 @@ mod tests {
     fn a_wrong_type_names_its_path() {
         let problem = problem(r#"{"name":"a","tags":[1,"x"]}"#);
         assert_eq!(problem["field"], "tags[1]");
-        assert_eq!(problem["detail"], "invalid type: string \"x\", expected u8");
+        assert_eq!(
+            problem["detail"],
+            "invalid type: string \"x\", expected a whole number, not negative and not a huge one"
+        );
         assert_eq!(problem["status"], 422);
     }
 
@@ -465,7 +403,7 @@ mod tests {
         let problem = |body| serde_json::to_value(read(body).err().unwrap()).unwrap();
         let array = problem(r#"[{"name":"a","tags":[1]},["a",[1]]]"#);
         assert_eq!((&array["status"], &array["field"]), (&422.into(), &"[1]".into()), "{array}");
-        assert_eq!(array["detail"], "invalid type: sequence, expected an object");
+        assert_eq!(array["detail"], "invalid type: array, expected an object");
         assert_eq!(problem(r#"[{"name":"a","tags":[1,"x"]}]"#)["field"], "[0].tags[1]");
         assert_eq!(problem(r#"[{"nmae":"a"}]"#)["field"], "[0].nmae");
     }
@@ -481,13 +419,5 @@ mod tests {
         }
         let wrong = serde_json::to_value(parse_json_array::<u8>(b"[1,\"x\",3]", 2).unwrap_err()).unwrap();
         assert_eq!(wrong["field"], "[1]", "{wrong}");
-    }
-
-    #[test]
-    fn a_page_has_a_next_only_when_there_is_more() {
-        let page = Page::from_rows(vec!["c".to_owned(), "b".to_owned(), "a".to_owned()], 2, |id| id);
-        assert_eq!(page.next.as_deref(), Some("b"));
-        let page = Page::from_rows(vec!["c".to_owned(), "b".to_owned()], 2, |id| id);
-        assert_eq!(page.next, None);
     }
 }

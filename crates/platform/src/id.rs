@@ -11,6 +11,12 @@ pub fn new(prefix: &str) -> String {
     encode(prefix, Uuid::now_v7().as_u128())
 }
 
+/// Does it look like one of [`new`] with this prefix?
+pub fn is_made(prefix: &str, id: &str) -> bool {
+    let value = id.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_'));
+    value.is_some_and(|value| value.len() == 26 && value.bytes().all(|digit| ALPHABET.contains(&digit)))
+}
+
 /// The id that sorts before every id made at or after this time: a bound for ranges of ids.
 pub fn first_at(prefix: &str, unix_ms: u64) -> String {
     encode(prefix, u128::from(unix_ms) << 80)
@@ -50,7 +56,17 @@ mod tests {
     fn ids_made_later_sort_later() {
         let ids: Vec<String> = (0..1000).map(|_| new("evt")).collect();
         assert!(ids.is_sorted());
-        assert!(ids.iter().all(|id| id.len() == 30 && id.starts_with("evt_")));
+        assert!(ids.iter().all(|id| id.len() == 30 && is_made("evt", id)));
+    }
+
+    #[test]
+    fn what_was_not_made_here_with_that_prefix_is_told() {
+        let made = new("evt");
+        for other in
+            ["", "evt", "evt_", "evt_short", &made[4..], &made.to_uppercase(), &format!("{made}0"), &new("dlv")]
+        {
+            assert!(!is_made("evt", other), "{other}");
+        }
     }
 
     #[test]

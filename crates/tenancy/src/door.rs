@@ -183,7 +183,7 @@ impl Door {
     /// Like a request with these headers, for gRPC over HTTP/2, which no web page can speak to a plain port.
     pub async fn caller_by_headers(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let shown = Shown::by_headers(headers, None);
-        let caller = self.ask(self.recall(shown.key()?, shown.tenant)?).await?;
+        let caller = self.ask(self.recall(shown.key()?, shown.tenant()?)?).await?;
         shown.refuse_other_tenant(&caller).map(|()| caller)
     }
 
@@ -203,7 +203,7 @@ impl Door {
         if self.inner.admin_key.is_none() && !presented.is_some_and(key::is_ours) {
             shown.refuse_other_sites()?;
         }
-        let recalled = self.recall(presented, shown.tenant)?;
+        let recalled = self.recall(presented, shown.tenant()?)?;
         if let Recalled::Caller(caller) = &recalled {
             shown.refuse_other_tenant(caller)?;
         }

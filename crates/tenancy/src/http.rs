@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{extract::State, http::StatusCode};
 use platform::{
     config::Span,
-    http::{Json, OptionalJson, Page, PageQuery, Path, Query},
+    http::{Json, OptionalJson, Page, PageQuery, Path, Query, cursor, no_cursor},
     id,
     problem::Problem,
 };
@@ -76,9 +76,9 @@ async fn list_tenants(
     let limit = page.limit()?;
     if let Some(after) = &page.after
         && tenancy.store().tenant(after).await?.is_none()
+        && !tenancy.store().is_deleted(after).await?
     {
-        let detail = format!("there is no tenant {after:?}, or no longer: start again from the first page");
-        return Err(Problem::invalid("after", detail));
+        return Err(no_cursor());
     }
     let rows = tenancy.store().tenants(page.after.as_deref(), limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |tenant| &tenant.id)))
@@ -205,8 +205,8 @@ async fn list_keys(
 ) -> Result<Json<Page<ApiKey>>, Problem> {
     visible(&tenancy, &caller, &tenant).await?;
     caller.require(Scope::KeysRead)?;
-    let limit = page.limit()?;
-    let rows = tenancy.store().keys(&tenant, page.after.as_deref(), limit + 1).await?;
+    let (limit, after) = (page.limit()?, cursor(page.after.as_deref(), "key")?);
+    let rows = tenancy.store().keys(&tenant, after, limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |key| &key.id)))
 }
 
@@ -276,8 +276,8 @@ async fn list_audit(
 ) -> Result<Json<Page<AuditEntry>>, Problem> {
     caller.require(Scope::KeysRead)?;
     let tenant = if caller.require_admin().is_ok() { None } else { Some(&*caller.tenant) };
-    let limit = page.limit()?;
-    let rows = tenancy.store().audit(tenant, page.after.as_deref(), limit + 1).await?;
+    let (limit, after) = (page.limit()?, cursor(page.after.as_deref(), "aud")?);
+    let rows = tenancy.store().audit(tenant, after, limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |entry| &entry.id)))
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct Server {
 #[derive(Args)]
 pub(crate) struct Sink {
     /// Where to listen
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9999")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9999")]
     pub addr: SocketAddr,
     /// A signing secret to verify with; may be given several times
     #[arg(long, value_name = "WHSEC")]

@@ -8,7 +8,7 @@ pub(super) mod load;
 pub(super) mod straight;
 mod watch;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use axum::http::StatusCode;
@@ -44,14 +44,21 @@ const SPREAD: Duration = Duration::from_secs(2);
 const COUNTED: &str = "{human_pos}/{human_len}  {rate}  {eta} left";
 
 pub(super) async fn run(arguments: &cli::Produce) -> anyhow::Result<()> {
-    let server = Server::new(&arguments.server, Tasks::new())?;
+    let tasks = Tasks::new();
+    let server = Server::new(&arguments.server, tasks.clone())?;
     EventType::parse("--type", &arguments.event_type)?;
     allow_many_files();
     let mut signals = Signals::listen()?;
     let mut produce = Produce::new(arguments, server)?;
-    let outcome = tokio::select! {
-        outcome = produce.work() => outcome,
-        () = signals.next() => Err(anyhow!("stopped before the end")),
+    let outcome = {
+        let mut work = pin!(produce.work(&tasks));
+        tokio::select! {
+            outcome = &mut work => outcome,
+            () = signals.next() => {
+                tasks.leave();
+                tokio::select! { outcome = work => outcome, () = signals.next() => Err(anyhow!("stopped again")) }
+            }
+        }
     };
     let cleaned = tokio::select! {
         // Where there is nothing to clean up, a second signal finds it done.
@@ -100,32 +107,36 @@ impl<'a> Produce<'a> {
         Ok(Produce { arguments, server, client, run, subscriptions: Vec::new() })
     }
 
-    async fn work(&mut self) -> anyhow::Result<()> {
-        self.subscribe().await?;
+    async fn work(&mut self, tasks: &Tasks) -> anyhow::Result<()> {
+        let stopping = tasks.leaving();
+        let before = || anyhow!("stopped before the first event was sent");
+        stopping.run_until_cancelled(self.subscribe()).await.ok_or_else(before)??;
         let bar = terminal::progress(self.arguments.events, "accepted", COUNTED);
         let load = Load::new(self.arguments, &self.run);
         #[cfg(feature = "kafka")]
         let straight = match &self.arguments.kafka {
-            Some(brokers) => Some(self.straight(brokers).await?),
+            Some(brokers) => Some(stopping.run_until_cancelled(self.straight(brokers)).await.ok_or_else(before)??),
             None => None,
         };
         #[cfg(feature = "kafka")]
         let way = straight.as_ref().map_or(Way::Api(&self.server), Way::Topic);
         #[cfg(not(feature = "kafka"))]
         let way = Way::Api(&self.server);
-        let sent = load.send(&way, &bar).await?;
+        let sent = load.send(&way, &bar, tasks).await?;
         bar.finish_and_clear();
-        if self.arguments.no_wait || self.subscriptions.is_empty() {
+        if stopping.is_cancelled() || self.arguments.no_wait || self.subscriptions.is_empty() {
             print(&summary(self.arguments, &sent, None))?;
+            unstopped(tasks)?;
             return conclude(self.arguments.events, &sent, None);
         }
         let bar = terminal::progress(sent.accepted, "delivered", COUNTED);
         let ids = self.subscriptions.iter().map(|subscription| subscription.id.clone()).collect();
         let since = self.subscriptions[0].created_at;
         let watch = Watch::new(ids, since, sent.accepted, self.arguments.patience);
-        let delivered = watch.until_all_ended(&mut self.client, &bar).await?;
+        let delivered = watch.until_all_ended(&mut self.client, &bar, tasks).await?;
         bar.finish_and_clear();
         print(&summary(self.arguments, &sent, Some(&delivered)))?;
+        unstopped(tasks)?;
         conclude(self.arguments.events, &sent, Some(&delivered))
     }
 
@@ -198,6 +209,10 @@ impl<'a> Produce<'a> {
         let ids: Vec<&str> = self.subscriptions.iter().map(|subscription| subscription.id.as_str()).collect();
         format!("these subscriptions are left, delete them by hand: {}", ids.join(", "))
     }
+}
+
+fn unstopped(tasks: &Tasks) -> anyhow::Result<()> {
+    if tasks.leaving().is_cancelled() { Err(anyhow!("stopped before the end")) } else { Ok(()) }
 }
 
 /// A sink that was never started is the most likely mistake of all. Only this machine's can be looked for.

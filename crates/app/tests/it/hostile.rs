@@ -40,16 +40,23 @@ fn every_mistake_is_a_problem_with_a_stable_code() {
     Call::new("PUT", "/admin/tenants").to(tidegate.addr()).expect_problem(405, "method_not_allowed");
     tidegate.get("/nowhere").expect_problem(404, "unknown_route");
     tidegate.get("/admin/tenants/%ff").expect_problem(400, "invalid_path");
-    tidegate.get("/admin/tenants/%00").expect_problem(404, "not_found");
     assert!(!tidegate.output().contains("panicked"), "{}", tidegate.output());
 }
 
 #[test]
-fn a_nul_is_the_callers_mistake_on_postgres_too() {
+fn a_nul_is_the_callers_mistake_whatever_the_database() {
     let postgres = need!(testkit::postgres());
-    let tidegate = Setup::serve().env("DATABASE_URL", &postgres.url()).start();
-    for path in ["/admin/tenants/%00", "/admin/tenants?after=%00", "/admin/audit?after=a%00"] {
-        tidegate.get(path).expect_problem(400, "invalid_text");
+    for setup in [Setup::serve(), Setup::serve().env("DATABASE_URL", &postgres.url())] {
+        let tidegate = setup.start();
+        for (path, code, field) in [
+            ("/admin/tenants/%00", "invalid_path", "tenant"),
+            ("/admin/tenants/%00/keys", "invalid_path", "tenant"),
+            ("/v1/gates/%00", "invalid_path", "target"),
+            ("/admin/tenants?after=%00", "invalid_query", "after"),
+            ("/admin/audit?after=a%00", "invalid_query", "after"),
+        ] {
+            assert_eq!(tidegate.get(path).expect_problem(400, code)["field"], field, "{path}");
+        }
     }
 }
 

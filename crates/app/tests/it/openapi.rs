@@ -1,11 +1,11 @@
 //! What the OpenAPI document says of limits and gates, held against real requests and answers: every route, every
-//! status that is no error.
+//! status that is no error. And what it says of intake and of the bounds of a subscription.
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::support::{Call, Setup};
+use crate::support::{Call, Setup, Tidegate};
 
 struct Described {
     addr: SocketAddr,
@@ -14,18 +14,28 @@ struct Described {
 }
 
 impl Described {
+    fn start(tidegate: &Tidegate) -> Self {
+        let document = tidegate.get("/openapi.json").expect(200);
+        Described { addr: tidegate.addr(), document, seen: RefCell::default() }
+    }
+
     /// Asks, and compares what is sent and what comes back with the document.
     #[track_caller]
     fn ask(&self, route: &str, query: &str, body: Value, status: u16) -> Value {
+        self.ask_with("application/json", route, query, body, status)
+    }
+
+    #[track_caller]
+    fn ask_with(&self, content_type: &str, route: &str, query: &str, body: Value, status: u16) -> Value {
         let (method, path) = route.split_once(' ').unwrap();
         let operation = &self.document["paths"][path][method.to_lowercase()];
         assert!(operation.is_object(), "{route} is not described");
         let concrete = path.replace("{target}", "api").replace("{rule}", "two").replace("{key}", "two:1");
         let mut call = Call::new(method, &format!("{concrete}{query}"));
         if !body.is_null() {
-            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let schema = &operation["requestBody"]["content"][content_type]["schema"];
             self.compare(schema, &body).unwrap_or_else(|wrong| panic!("the body of {route}{wrong}: {body}"));
-            call = call.json(body);
+            call = call.body(content_type, body.to_string());
         }
         let response = call.to(self.addr);
         let described = &operation["responses"][status.to_string()];
@@ -47,6 +57,10 @@ impl Described {
         if let Some(choices) = schema["oneOf"].as_array() {
             let tried = choices.iter().map(|choice| self.compare(choice, value));
             return tried.reduce(|first, next| next.or(first)).unwrap_or(Ok(()));
+        }
+        // Anything.
+        if schema["type"].is_null() && schema["properties"].is_null() {
+            return if schema.is_object() { Ok(()) } else { Err(" is not described".to_owned()) };
         }
         let kinds = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
         if !kinds.contains(&json!(kind(value))) {
@@ -118,8 +132,7 @@ fn kind(value: &Value) -> &'static str {
 #[test]
 fn answers_of_limits_and_gates_are_as_the_document_says() {
     let tidegate = Setup::serve().start();
-    let document = tidegate.get("/openapi.json").expect(200);
-    let described = Described { addr: tidegate.addr(), document, seen: RefCell::default() };
+    let described = Described::start(&tidegate);
     let ask = |route, query, body, status| described.ask(route, query, body, status);
     let (nothing, deny) = (Value::Null, "?on_deny=429");
 
@@ -173,4 +186,62 @@ fn answers_of_limits_and_gates_are_as_the_document_says() {
     let (seen, all) = (described.seen.borrow(), described.all(["limits", "gates"]));
     let missed: Vec<_> = all.difference(&seen).collect();
     assert!(missed.is_empty(), "described and not asked for: {missed:?}");
+}
+
+#[test]
+fn what_intake_takes_and_answers_is_as_the_document_says() {
+    let tidegate = Setup::serve().start();
+    let described = Described::start(&tidegate);
+    let (one, wrong) = (json!({"type": "a.b", "data": {}}), json!({"type": "a b", "data": "any JSON"}));
+    for route in ["POST /v1/events", "POST /events"] {
+        let ask = |content_type, body, status| described.ask_with(content_type, route, "", body, status);
+        assert_eq!(ask("application/json", one.clone(), 202)["status"], "queued");
+        assert_eq!(ask("application/json", json!([one, wrong]), 202)["rejected"], 1);
+        assert_eq!(ask("application/x-ndjson", one.clone(), 202)["accepted"], 1);
+    }
+    let all_wrong = described.ask("POST /v1/events", "", json!([wrong]), 422);
+    assert_eq!(all_wrong["rejected"], 1, "{all_wrong}");
+    for data in [json!(7), json!("text"), json!([]), json!(null)] {
+        described.ask("POST /v1/events/explain", "", json!({"type": "a.b", "data": data}), 200);
+    }
+}
+
+#[test]
+fn a_subscription_is_bounded_as_the_document_says() {
+    let tidegate = Setup::serve().start();
+    let described = Described::start(&tidegate);
+    let properties = &described.document["components"]["schemas"]["SubscriptionIn"]["properties"];
+    let create = |field: &str, value: Value| {
+        let mut settings = json!({"url": "http://127.0.0.1:9999/", "event_types": ["a.b"]});
+        settings[field] = value;
+        Call::post("/v1/subscriptions", settings).to(tidegate.addr())
+    };
+    for field in ["rate_limit", "max_concurrency"] {
+        let [least, most] = ["minimum", "maximum"].map(|bound| properties[field][bound].as_i64().unwrap());
+        for (value, status) in [(least, 201), (most, 201), (least - 1, 422), (most + 1, 422)] {
+            create(field, json!(value)).expect(status);
+        }
+    }
+    for (field, item) in [("event_types", "a.b"), ("retry_schedule", "5s")] {
+        let most = usize::try_from(properties[field]["maxItems"].as_u64().unwrap()).unwrap();
+        for (many, status) in [(most, 201), (most + 1, 422)] {
+            create(field, json!(vec![item; many])).expect(status);
+        }
+    }
+    let longest = usize::try_from(properties["id"]["maxLength"].as_u64().unwrap()).unwrap();
+    for (length, status) in [(longest, 201), (longest + 1, 422), (0, 422)] {
+        create("id", json!("x".repeat(length))).expect(status);
+    }
+}
+
+#[test]
+fn every_operation_behind_the_door_takes_a_tenant() {
+    let document = Setup::serve().start().get("/openapi.json").expect(200);
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+            let takes_one = parameters.any(|one| one["name"] == "X-Tenant" && one["in"] == "header");
+            assert_eq!(takes_one, operation["tags"] != json!(["health"]), "{method} {path}");
+        }
+    }
 }

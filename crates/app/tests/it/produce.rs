@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use testkit::wait_until;
 
 use crate::{
     sink::{SECRET, counts, sink},
-    support::{ADMIN_KEY, Backend, Call, Ended, Setup, Tidegate, each_queue},
+    support::{ADMIN_KEY, Backend, Call, Ended, SOON, Setup, Tidegate, each_queue},
 };
 
 each_queue! {
@@ -16,10 +17,24 @@ each_queue! {
 /// For a run on a machine that is busy with other tests.
 const A_RUN: Duration = Duration::from_secs(120);
 
-fn produce(tidegate: &Tidegate, sink: &Tidegate, args: &[&str]) -> Ended {
+fn start(tidegate: &Tidegate, sink: &Tidegate, args: &[&str]) -> Tidegate {
     let (url, sink) = (format!("http://{}", tidegate.addr()), format!("http://{}", sink.addr()));
     let setup = Setup::command(&["produce", "--url", &url, "--sink", &sink]);
-    args.iter().fold(setup, |setup, arg| setup.arg(arg)).spawn().wait(A_RUN)
+    args.iter().fold(setup, |setup, arg| setup.arg(arg)).spawn()
+}
+
+fn produce(tidegate: &Tidegate, sink: &Tidegate, args: &[&str]) -> Ended {
+    start(tidegate, sink, args).wait(A_RUN)
+}
+
+/// Ctrl-C, once the sink has had so many calls.
+fn stopped(run: Tidegate, sink: &Tidegate, calls: u64) -> Ended {
+    wait_until(SOON, "calls", || counts(sink)["received"].as_u64() >= Some(calls));
+    run.signal("INT");
+    let ended = run.wait(SOON);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("tidegate: stopped before the end"), "{}", ended.output);
+    ended
 }
 
 #[track_caller]
@@ -87,6 +102,31 @@ fn what_the_sink_refuses_is_told_and_fails_the_run() {
     assert_row(&ended, "delivered", "0");
     assert!(ended.output.contains("tidegate: 0 of 5 accepted events were delivered"), "{}", ended.output);
     assert!(ended.output.contains("one says: the receiver answered 410"), "{}", ended.output);
+}
+
+/// It ended without a word of what it had done.
+#[test]
+fn a_run_that_is_stopped_tells_what_was_accepted_until_then() {
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet"]);
+    let run = start(&tidegate, &sink, &["--events", "100000", "--rate", "100/s"]);
+    let ended = stopped(run, &sink, 30);
+    let accepted = tidegate.get("/v1/events?limit=1000").expect(200)["data"].as_array().unwrap().len();
+    assert_row(&ended, "accepted", &accepted.to_string());
+    assert!(ended.stdout.contains("intake"), "{}", ended.stdout);
+    assert_eq!(tidegate.get("/v1/subscriptions").expect(200)["data"], json!([]));
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_waits_tells_what_was_delivered_until_then() {
+    let tidegate = Setup::serve().start();
+    let sink = sink(&["--quiet", "--status", "500"]);
+    let run = start(&tidegate, &sink, &["--events", "2"]);
+    // The second call for each comes a second after both were accepted.
+    let ended = stopped(run, &sink, 4);
+    for (name, number) in [("accepted", "2"), ("delivered", "0"), ("waiting", "2")] {
+        assert_row(&ended, name, number);
+    }
 }
 
 #[test]

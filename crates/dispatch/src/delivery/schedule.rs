@@ -33,10 +33,7 @@ impl Default for RetrySchedule {
 impl RetrySchedule {
     /// Reads durations as people write them. `field` is named in the error.
     pub fn parse<T: AsRef<str>>(field: &str, steps: &[T]) -> Result<Self, Invalid> {
-        if steps.len() > MAX_STEPS {
-            let count = steps.len();
-            return Err(Invalid::new(field, format!("{count} waits are too many: write at most {MAX_STEPS}")));
-        }
+        check_count(field, steps.len())?;
         let read = |(place, text): (usize, &T)| step(&format!("{field}[{place}]"), text.as_ref());
         steps.iter().enumerate().map(read).collect::<Result<_, _>>().map(RetrySchedule)
     }
@@ -55,6 +52,13 @@ impl RetrySchedule {
     pub fn steps(&self) -> &[Duration] {
         &self.0
     }
+}
+
+fn check_count(field: &str, count: usize) -> Result<(), Invalid> {
+    if count > MAX_STEPS {
+        return Err(Invalid::new(field, format!("{count} waits are too many: write at most {MAX_STEPS}")));
+    }
+    Ok(())
 }
 
 fn step(field: &str, text: &str) -> Result<Duration, Invalid> {
@@ -78,8 +82,19 @@ impl Serialize for RetrySchedule {
 
 impl<'de> Deserialize<'de> for RetrySchedule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let steps = Vec::<String>::deserialize(deserializer)?;
-        RetrySchedule::parse("retry_schedule", &steps).map_err(D::Error::custom)
+        let steps = Vec::<Step>::deserialize(deserializer)?;
+        check_count("", steps.len()).map_err(|Invalid { problem, .. }| D::Error::custom(problem))?;
+        Ok(RetrySchedule(steps.into_iter().map(|Step(step)| step).collect()))
+    }
+}
+
+/// Read by itself, so that its place in the list is known to whoever reads the list.
+struct Step(Duration);
+
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        step("", &text).map(Step).map_err(|Invalid { problem, .. }| D::Error::custom(problem))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, NoBody, Page, PageQuery, Path, Query, limit_within, utc},
+    http::{Json, NoBody, Page, PageQuery, Path, Query, cursor, limit_within, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -140,7 +140,7 @@ pub(super) async fn all_attempts(
 
 async fn search(dispatch: &Dispatch, caller: &Caller, query: DeliveryQuery) -> Result<Page<Delivery>, Problem> {
     let DeliveryQuery { status, subscription, event, event_type, since, until, limit, after } = query;
-    let limit = PageQuery { limit, after: None }.limit()?;
+    let (limit, after) = (PageQuery { limit, after: None }.limit()?, cursor(after.as_deref(), "dlv")?);
     let event_uid = match event {
         None => None,
         Some(id) => match dispatch.store().uid_of_event(&caller.tenant, &id).await? {
@@ -149,7 +149,7 @@ async fn search(dispatch: &Dispatch, caller: &Caller, query: DeliveryQuery) -> R
         },
     };
     let filter = DeliveryFilter { status, subscription, event_uid, event_type, since, until };
-    let rows = dispatch.store().deliveries(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
+    let rows = dispatch.store().deliveries(&caller.tenant, &filter, after, limit + 1).await?;
     Ok(Page::from_rows(rows, limit, |delivery| &delivery.id))
 }
 
@@ -177,9 +177,9 @@ pub(super) async fn attempts(
     Query(AttemptsQuery { limit, after }): Query<AttemptsQuery>,
 ) -> Result<Json<Page<Attempt>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let limit = limit_within(limit, MOST_ATTEMPTS)?;
+    let (limit, after) = (limit_within(limit, MOST_ATTEMPTS)?, cursor(after.as_deref(), "att")?);
     found(&dispatch, &caller, &id).await?;
-    let rows = dispatch.store().attempts(&caller.tenant, &id, after.as_deref(), limit + 1).await?;
+    let rows = dispatch.store().attempts(&caller.tenant, &id, after, limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |attempt| &attempt.id)))
 }
 

@@ -19,7 +19,8 @@ use futures_util::{
 use http_body_util::BodyExt;
 use platform::{
     crash::crash_point,
-    http::{Json, Page, PageQuery, Path, Query, require_json, require_plain, utc},
+    http::{Json, Page, PageQuery, Path, Query, cursor, no_cursor, require_json, require_plain, utc},
+    id,
     problem::Problem,
 };
 use serde::{Deserialize, Serialize};
@@ -32,10 +33,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     Dispatch,
-    delivery::{Document, Matcher, event_type::Glob},
     intake::{EventIn, Intake, Memory, Taken, too_large},
     model::{Delivery, Event},
-    operational,
     store::search::{DeliveryFilter, EventFilter, MOST_BYTES},
 };
 
@@ -56,12 +55,7 @@ const SHORT_LINE: usize = 64 << 10;
 pub(super) fn routes() -> OpenApiRouter<Dispatch> {
     let intake =
         OpenApiRouter::new().routes(routes!(create)).routes(routes!(create_short)).layer(DefaultBodyLimit::disable());
-    OpenApiRouter::new()
-        .merge(intake)
-        .routes(routes!(list))
-        .routes(routes!(get))
-        .routes(routes!(deliveries))
-        .routes(routes!(explain))
+    OpenApiRouter::new().merge(intake).routes(routes!(list)).routes(routes!(get)).routes(routes!(deliveries))
 }
 
 /// What became of each event of a batch.
@@ -89,14 +83,34 @@ struct ItemAccepted {
     queued_in: Option<&'static str>,
 }
 
+/// One event, or an array of them.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only the document has it; a body is read as the bytes that it is")]
+enum EventsIn {
+    One(EventIn),
+    Many(Vec<EventIn>),
+}
+
+/// What became of one event, or of many.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only the document has it")]
+enum EventsOut {
+    One(Event),
+    Many(Batch),
+}
+
 /// Send events in
 ///
-/// One event, an array, or NDJSON (`content-type: application/x-ndjson`). The answer comes after they are on disk.
-/// Sending an event again under the same `id` is harmless.
-#[utoipa::path(post, path = "/v1/events", tag = "events", request_body = EventIn, responses(
-    (status = 202, description = "durable, and on its way", body = Event),
+/// One event, an array, or NDJSON (`content-type: application/x-ndjson`): one event a line. The answer comes after they are on
+/// disk. Of many, each is accepted or rejected by itself. Sending an event again under the same `id` is harmless.
+#[utoipa::path(post, path = "/v1/events", tag = "events",
+    request_body(content((EventsIn = "application/json"), (EventIn = "application/x-ndjson"))), responses(
+    (status = 202, description = "durable, and on its way", body = EventsOut),
     (status = 409, description = "another event has this id", body = Problem),
-    (status = 415, description = "neither JSON nor NDJSON, or compressed", body = Problem)))]
+    (status = 415, description = "neither JSON nor NDJSON, or compressed", body = Problem),
+    (status = 422, description = "it is wrong, or all of many are", content((Batch = "application/json"), (Problem = "application/problem+json")))))]
 async fn create(
     State(dispatch): State<Dispatch>,
     caller: Caller,
@@ -138,7 +152,10 @@ pub(super) fn is_array(body: &[u8]) -> bool {
 }
 
 /// Send events in (short path)
-#[utoipa::path(post, path = "/events", tag = "events", request_body = EventIn, responses((status = 202, body = Event)))]
+///
+/// The same as `POST /v1/events`.
+#[utoipa::path(post, path = "/events", tag = "events",
+    request_body(content((EventsIn = "application/json"), (EventIn = "application/x-ndjson"))), responses((status = 202, body = EventsOut)))]
 async fn create_short(
     state: State<Dispatch>,
     caller: Caller,
@@ -234,7 +251,11 @@ fn conclude(results: Vec<Result<ItemAccepted, Problem>>) -> Result<Response, Pro
 }
 
 /// Reads a body whole. It is given memory as it comes, so a slow sender holds no more than it has sent, in however small pieces.
-async fn read(dispatch: &Dispatch, tenant: &Arc<str>, mut body: Body) -> Result<(Bytes, Option<Memory>), Problem> {
+pub(super) async fn read(
+    dispatch: &Dispatch,
+    tenant: &Arc<str>,
+    mut body: Body,
+) -> Result<(Bytes, Option<Memory>), Problem> {
     let most = largest_body(dispatch.config().max_event);
     let (mut bytes, mut held) = (BytesMut::new(), None);
     while let Some(frame) = body.frame().await {
@@ -384,6 +405,10 @@ async fn list(
     caller.require(Scope::DispatchRead)?;
     let EventQuery { event_type, since, until, limit, after } = query;
     let limit = PageQuery { limit, after: None }.limit()?;
+    // An event may also be named by the id that its sender gave it.
+    if let Some(after) = after.as_deref().filter(|after| !id::is_made("evt", after)) {
+        dispatch.store().uid_of_event(&caller.tenant, after).await?.ok_or_else(no_cursor)?;
+    }
     let filter = EventFilter { event_type, since, until };
     let events = dispatch.store().events(&caller.tenant, &filter, after.as_deref(), limit + 1).await?;
     let is_cut = events.iter().map(|event| event.data.get().len()).sum::<usize>() >= MOST_BYTES;
@@ -410,74 +435,9 @@ async fn deliveries(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<Delivery>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let limit = page.limit()?;
+    let (limit, after) = (page.limit()?, cursor(page.after.as_deref(), "dlv")?);
     let event = dispatch.store().event(&caller.tenant, &id).await?.ok_or_else(|| Problem::not_found("event", &id))?;
     let filter = DeliveryFilter { event_uid: Some(event.uid), ..DeliveryFilter::default() };
-    let rows = dispatch.store().deliveries(&caller.tenant, &filter, page.after.as_deref(), limit + 1).await?;
+    let rows = dispatch.store().deliveries(&caller.tenant, &filter, after, limit + 1).await?;
     Ok(Json(Page::from_rows(rows, limit, |delivery| &delivery.id)))
-}
-
-/// Who would receive an event, and why not the others.
-#[derive(Serialize, ToSchema)]
-struct Explanation {
-    subscription_id: String,
-    would_receive: bool,
-    /// What decided it.
-    reason: String,
-}
-
-/// Who would receive this event?
-///
-/// Sends and stores nothing, and refuses what could not be sent in. With the source `tidegate` it tells who would hear of an event of
-/// Tidegate's own.
-#[utoipa::path(post, path = "/v1/events/explain", tag = "events", request_body = EventIn, responses((status = 200, body = Vec<Explanation>)))]
-async fn explain(
-    State(dispatch): State<Dispatch>,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Vec<Explanation>>, Problem> {
-    caller.require(Scope::DispatchRead)?;
-    require_json(&headers)?;
-    let (body, _held) = read(&dispatch, &caller.tenant, body).await?;
-    let (event, event_type) = dispatch.intake().read_to_explain(&body)?;
-    let id = event.id.as_deref().unwrap_or_default();
-    let document = Document::new(id, event_type.as_str(), event.data.get())
-        .with_source(event.source.as_deref())
-        .with_ordering_key(event.ordering_key.as_deref());
-    // One of Tidegate's own goes only to those who name it.
-    let is_operational = event.source.as_deref() == Some(operational::SOURCE);
-    let first_match = |matcher: &Matcher| -> Option<Glob> {
-        let found = if is_operational { matcher.first_naming(&event_type) } else { matcher.first_match(&event_type) };
-        found.cloned()
-    };
-    let mut answers: Vec<Explanation> = Vec::new();
-    for endpoint in dispatch.catalog().all(&caller.tenant) {
-        let reason = if !endpoint.takes_events {
-            Err("it is disabled".to_owned())
-        } else if let Some(glob) = first_match(&endpoint.matcher) {
-            match endpoint.filter.as_ref().and_then(|filter| filter.explain(&document).into_iter().next()) {
-                Some(mismatch) => Err(format!("its filter asks {}, but {}", mismatch.condition, mismatch.reason)),
-                None if !endpoint.enabled => {
-                    Ok(format!("{:?} matches; it is paused, so the event waits for it", glob.as_str()))
-                }
-                None if endpoint.reach.is_none() => Ok(format!(
-                    "{:?} matches; this replica cannot use it, as its log says, so the event waits for one that can",
-                    glob.as_str()
-                )),
-                None => Ok(format!("{:?} matches", glob.as_str())),
-            }
-        } else {
-            Err(format!("none of its event types matches {:?}", event_type.as_str()))
-        };
-        let would_receive = reason.is_ok();
-        let reason = reason.unwrap_or_else(|why_not| why_not);
-        answers.push(Explanation { subscription_id: endpoint.id.to_string(), would_receive, reason });
-    }
-    for id in dispatch.catalog().unreadable(&caller.tenant) {
-        let reason = "another version wrote it, and this replica cannot read it, as its log says".to_owned();
-        answers.push(Explanation { subscription_id: id.into(), would_receive: false, reason });
-    }
-    answers.sort_by(|a, b| (!a.would_receive, &a.subscription_id).cmp(&(!b.would_receive, &b.subscription_id)));
-    Ok(Json(answers))
 }

@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use platform::{
-    http::{Json, NoBody, OptionalJson, Page, PageQuery, Path, Query, utc},
+    http::{Json, NoBody, OptionalJson, Page, PageQuery, Path, Query, cursor, utc},
     problem::Problem,
 };
 use serde::Deserialize;
@@ -106,7 +106,7 @@ async fn start(
     if let Some(id) = selection.subscription.as_deref().filter(|_| kind != Kind::Purge)
         && dispatch.store().subscription(&caller.tenant, id).await?.is_none()
     {
-        return Err(Problem::not_found("subscription", id));
+        return Err(Problem::not_found("subscription", id).field("subscription"));
     }
     let named = selection.deliveries.as_deref().unwrap_or_default();
     if let Some(place) = dispatch.store().first_unknown(&caller.tenant, named).await? {
@@ -138,8 +138,8 @@ async fn list(
 ) -> Result<Json<Page<Job>>, Problem> {
     caller.require(Scope::DispatchRead)?;
     let JobQuery { kind, limit, after } = query;
-    let limit = PageQuery { limit, after: None }.limit()?;
-    let rows = dispatch.store().jobs(&caller.tenant, kind, after.as_deref(), limit + 1).await?;
+    let (limit, after) = (PageQuery { limit, after: None }.limit()?, cursor(after.as_deref(), "job")?);
+    let rows = dispatch.store().jobs(&caller.tenant, kind, after, limit + 1).await?;
     Ok(Json(Page::from_rows(rows.into_iter().map(shown).collect(), limit, |job: &Job| &job.id)))
 }
 

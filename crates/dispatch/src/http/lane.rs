@@ -35,7 +35,8 @@ impl EventLane {
         if request.target() != Self::ROUTE || !is_one || request.header("content-encoding").is_some() {
             return None;
         }
-        let caller = self.door.sender(&Shown::read(|name| request.header(name.as_str()))).await.ok()?;
+        let shown = Shown::read(|name, place| request.nth_header(name.as_str(), place));
+        let caller = self.door.sender(&shown).await.ok()?;
         caller.require(Scope::DispatchWrite).ok()?;
         let intake = self.dispatch.intake();
         let accepted = async {

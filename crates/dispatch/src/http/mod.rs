@@ -2,6 +2,7 @@
 
 mod deliveries;
 mod events;
+mod explain;
 mod jobs;
 mod lane;
 mod operate;
@@ -17,6 +18,7 @@ use crate::Dispatch;
 pub fn routes() -> OpenApiRouter<Dispatch> {
     OpenApiRouter::new()
         .merge(events::routes())
+        .routes(routes!(explain::explain))
         .merge(jobs::routes())
         .merge(operate::routes())
         .routes(routes!(subscriptions::create, subscriptions::list))

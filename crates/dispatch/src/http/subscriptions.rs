@@ -6,7 +6,7 @@ use axum::{extract::State, http::StatusCode};
 use platform::{
     config::{Invalid, Span},
     db,
-    http::{Json, Page, PageQuery, Path, Query, object},
+    http::{Json, Page, PageQuery, Path, Query, cursor_of_chosen, object},
     http_client::Target,
     id,
     problem::{Chain, Problem},
@@ -40,29 +40,37 @@ pub(super) const MOST_TRIES: usize = 50;
 #[serde(deny_unknown_fields)]
 pub(super) struct SubscriptionIn {
     /// Chosen by you (lower-case letters, digits, `-` and `_`), or made here.
+    #[schema(min_length = 1, max_length = 64)]
     id: Option<String>,
-    #[schema(example = "https://example.com/hooks")]
+    #[schema(example = "https://example.com/hooks", max_length = 2048)]
     url: Option<String>,
-    #[schema(example = json!(["order.*"]))]
+    /// Globs over event types: `*` is one segment, `**` any number.
+    #[schema(example = json!(["order.*"]), min_items = 1, max_items = 100)]
     event_types: Option<Vec<String>>,
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Written>)]
     filter: Option<Option<Written>>,
     #[serde(default, deserialize_with = "present")]
+    /// At most 1000 bytes.
     #[schema(value_type = Option<String>)]
     description: Option<Option<String>>,
-    /// Sent with every call. Kept sealed, shown only as names; in a change the value `***` keeps the one that is there.
+    /// Sent with every call, at most 50. Kept sealed, shown only as names; in a change the value `***` keeps the one that is there.
     headers: Option<BTreeMap<String, String>>,
     /// An authority or a client certificate of its own; `null` takes them away.
     #[serde(default, deserialize_with = "present_object")]
     #[schema(value_type = Option<Tls>)]
     tls: Option<Option<Tls>>,
-    #[schema(example = 100)]
+    /// Calls per second at most.
+    #[schema(example = 100, minimum = 1, maximum = 10_000)]
     rate_limit: Option<u32>,
-    #[schema(example = 100)]
+    /// Calls at one time at most.
+    #[schema(example = 100, minimum = 1, maximum = 10_000)]
     max_concurrency: Option<u32>,
+    /// For one whole call, `100ms` to `30s`.
     #[schema(value_type = Option<String>, example = "15s")]
     timeout: Option<Span>,
+    /// Waits between attempts, each `1ms` to `7days`. None: one attempt.
+    #[schema(value_type = Option<Vec<String>>, max_items = 20, example = json!(["5s", "5m", "30m"]))]
     retry_schedule: Option<RetrySchedule>,
     ordering: Option<Ordering>,
     signatures: Option<Signatures>,
@@ -235,8 +243,8 @@ pub(super) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<Subscription>>, Problem> {
     caller.require(Scope::DispatchRead)?;
-    let limit = page.limit()?;
-    let rows = dispatch.store().subscriptions(&caller.tenant, page.after.as_deref(), limit + 1).await?;
+    let (limit, after) = (page.limit()?, cursor_of_chosen(page.after.as_deref())?);
+    let rows = dispatch.store().subscriptions(&caller.tenant, after, limit + 1).await?;
     let mut data = Vec::with_capacity(rows.len());
     for row in rows {
         data.push(shown(&dispatch, &caller.tenant, row).await?);

@@ -31,7 +31,7 @@ use gate::{
 use platform::{
     config::Invalid,
     db::{self, Database},
-    http::{Page, PageQuery},
+    http::{Page, PageQuery, no_cursor},
     problem::Problem,
     shutdown::Tasks,
 };
@@ -262,7 +262,9 @@ impl Gates {
     /// Targets by name: those with a stored policy, and those used lately.
     pub(crate) async fn list(&self, tenant: &str, page: &PageQuery) -> Result<Page<Listed>, Problem> {
         let limit = page.limit()?;
-        let rows = self.inner.store.list(tenant, page.after.as_deref(), limit + 1).await?;
+        let after = page.after.as_deref();
+        after.map_or(Ok(()), check_target).map_err(|_| no_cursor())?;
+        let rows = self.inner.store.list(tenant, after, limit + 1).await?;
         Ok(Page::from_rows(rows, limit, |row| &row.target))
     }
 

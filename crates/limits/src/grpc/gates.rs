@@ -75,7 +75,7 @@ impl gates_server::Gates for GateService {
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let caller = self.doors.may(request.metadata().as_ref(), Scope::LimitsRead).await?;
         let ListRequest { limit, after } = request.into_inner();
-        let page = PageQuery { limit, after: Some(after) };
+        let page = PageQuery { limit, after: Some(after).filter(|after| !after.is_empty()) };
         let Page { data, next } = self.gates.list(&caller.tenant, &page).await.map_err(status)?;
         let gates = data.into_iter().map(|row| list_response::Gate {
             target: row.target,

@@ -39,7 +39,8 @@ impl CheckLane {
             return None;
         }
         let check: CheckIn<'_> = serde_json::from_slice(request.body()).ok()?;
-        let caller = self.door.sender(&Shown::read(|name| request.header(name.as_str()))).await.ok()?;
+        let shown = Shown::read(|name, place| request.nth_header(name.as_str(), place));
+        let caller = self.door.sender(&shown).await.ok()?;
         caller.require(Scope::LimitsCheck).ok()?;
         let decided = self.engine.check(&caller.tenant, Ask::from(&check)).await.ok()?;
         answer::reply(reply, &decided, denied);

@@ -5,6 +5,7 @@ use std::error::Error;
 use axum::{extract::rejection::QueryRejection, http::StatusCode};
 use serde::de::value;
 
+use super::words;
 use crate::problem::Problem;
 
 /// Of a number that is none; the last is what Rust says of a number that is too large.
@@ -13,18 +14,42 @@ const NO_NUMBER: [&str; 3] = [
     "cannot parse integer from empty string",
     "number too large to fit in target type",
 ];
-/// Of a time that is none.
-const NO_TIME: [&str; 4] =
-    ["component could not be parsed", "character literal was not valid", "in range", "trailing characters"];
+
+/// What is not text is read as another text by the parser, and a NUL by some databases only.
+pub(super) fn require_text(query: &str) -> Result<(), Problem> {
+    for pair in query.split('&').filter(|pair| pair.contains('%')) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decoded(name), decoded(value));
+        let objection = match (str::from_utf8(&name), str::from_utf8(&value)) {
+            (Ok(name), Ok(value)) if ![name, value].iter().any(|text| text.contains('\0')) => continue,
+            (Ok(_), Ok(_)) => "holds a NUL character (%00): leave it out",
+            _ => "is not UTF-8: write it so, before it is percent-encoded",
+        };
+        let name = String::from_utf8_lossy(&name);
+        return Err(invalid(format!("{name} {objection}")).field(name));
+    }
+    Ok(())
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [byte, behind @ ..] = rest {
+        let digits = behind.get(..2).filter(|digits| *byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        decoded.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    decoded
+}
 
 pub(super) fn problem(rejection: &QueryRejection) -> Problem {
     let found = std::iter::successors(rejection.source(), |&error| error.source())
         .find_map(|error| error.downcast_ref::<serde_path_to_error::Error<value::Error>>());
     let Some(found) = found else { return invalid("the query string could not be read") };
     let message = found.inner().to_string();
-    if let Some(twice) = message.strip_prefix("duplicate field ") {
-        let name = twice.trim_matches('`');
-        return invalid(format!("{name} is given more than once: give it once")).field(name);
+    if let Some((name, sentence)) = words::twice(&message) {
+        return invalid(sentence).field(name);
     }
     let name = found.path().to_string();
     invalid(sentence(&name, &message)).field(name)
@@ -35,25 +60,22 @@ pub(super) fn invalid(detail: impl Into<String>) -> Problem {
 }
 
 fn sentence(name: &str, message: &str) -> String {
-    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
-    let allowed = message.rsplit_once(", expected ").map(|(_, allowed)| names(allowed));
-    match allowed {
-        Some(known) if message.starts_with("unknown field") => {
-            format!("there is no parameter {name:?} here; there are: {known}")
+    if let Some(sentence) = words::choice(name, message) {
+        return sentence;
+    }
+    match message.rsplit_once(", expected ") {
+        Some((_, known)) if message.starts_with("unknown field") => {
+            format!("there is no parameter {name:?} here; there are: {}", words::names(known))
         }
-        Some(values) if message.starts_with("unknown variant") => format!("{name} must be one of: {values}"),
-        _ if says(&NO_NUMBER) => format!("{name} must be a whole number, and not a huge one"),
-        _ if says(&NO_TIME) => {
-            format!("{name} must be a time such as 2026-11-15T08:00:00Z (in a URL, + is written %2B)")
+        _ if NO_NUMBER.iter().any(|words| message.contains(words)) => {
+            format!("{name} must be a whole number, and not a huge one")
         }
-        _ if says(&["`true` or `false`"]) => format!("{name} must be true or false"),
+        _ if message.contains("`true` or `false`") => format!("{name} must be true or false"),
+        _ if message.ends_with(words::A_TIME) => {
+            format!("{name} must be {} (in a URL, + is written %2B)", words::A_TIME)
+        }
         _ => format!("{name}: {message}"),
     }
-}
-
-/// "one of `a`, `b`" and "`a` or `b`" as "a, b".
-fn names(expected: &str) -> String {
-    expected.split('`').skip(1).step_by(2).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -79,7 +101,7 @@ mod tests {
         limit: Option<u32>,
         #[serde(default)]
         all: bool,
-        #[serde(default, with = "time::serde::rfc3339::option")]
+        #[serde(default, deserialize_with = "crate::http::utc")]
         since: Option<OffsetDateTime>,
     }
 
@@ -110,6 +132,27 @@ mod tests {
             );
         }
         assert!(of("since=2026-11-15T08:00:00+01:00")["detail"].as_str().unwrap().contains("%2B"));
+    }
+
+    #[test]
+    fn what_is_no_text_is_named_before_anybody_is_asked_for_it() {
+        for (query, field, detail) in [
+            ("since=%00", "since", "since holds a NUL character (%00): leave it out"),
+            ("limit=1&kind=a%00b&all=x", "kind", "kind holds a NUL character (%00): leave it out"),
+            ("kind=%%00", "kind", "kind holds a NUL character (%00): leave it out"),
+            ("kind=%FF", "kind", "kind is not UTF-8: write it so, before it is percent-encoded"),
+            ("kind=%c3", "kind", "kind is not UTF-8: write it so, before it is percent-encoded"),
+            ("k%00=a", "k\0", "k\0 holds a NUL character (%00): leave it out"),
+            ("%ff", "\u{fffd}", "\u{fffd} is not UTF-8: write it so, before it is percent-encoded"),
+        ] {
+            let problem = serde_json::to_value(require_text(query).unwrap_err()).unwrap();
+            assert_eq!((&problem["status"], &problem["code"]), (&400.into(), &"invalid_query".into()), "{problem}");
+            assert_eq!((&problem["field"], &problem["detail"]), (&field.into(), &detail.into()), "{query}");
+        }
+        for text in ["", "after", "a=%2500", "a=%c3%a4", "a=ä", "a=100%", "a=%0", "a=%+0", "a=%0g&b=%zz", "a=%EF%BF%BD"]
+        {
+            assert!(require_text(text).is_ok(), "{text}");
+        }
     }
 
     fn of(query: &str) -> serde_json::Value {

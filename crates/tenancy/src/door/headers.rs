@@ -15,18 +15,21 @@ const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 pub struct Shown<'a> {
     authorization: Option<&'a str>,
     api_key: Option<&'a str>,
-    pub(super) tenant: Option<&'a str>,
+    tenant: Option<&'a str>,
+    is_tenant_repeated: bool,
     host: Option<&'a str>,
     origin: Option<&'a str>,
 }
 
 impl<'a> Shown<'a> {
-    /// `text` is the first value of a header.
-    pub fn read(text: impl Fn(&HeaderName) -> Option<&'a str>) -> Self {
+    /// `value` is a header's, and which of those that it has, from 0.
+    pub fn read(value: impl Fn(&HeaderName, usize) -> Option<&'a str>) -> Self {
+        let text = |name| value(name, 0);
         Shown {
             authorization: text(&header::AUTHORIZATION),
             api_key: text(&API_KEY),
             tenant: text(&TENANT),
+            is_tenant_repeated: value(&TENANT, 1).is_some(),
             host: text(&header::HOST),
             origin: text(&header::ORIGIN),
         }
@@ -34,7 +37,8 @@ impl<'a> Shown<'a> {
 
     /// HTTP/2 names the host in the request's `authority`.
     pub(super) fn by_headers(headers: &'a HeaderMap, authority: Option<&'a Authority>) -> Self {
-        let shown = Shown::read(|name| headers.get(name).map(|value| value.to_str().unwrap_or_default()));
+        let value = |name: &HeaderName, place| headers.get_all(name).iter().nth(place);
+        let shown = Shown::read(|name, place| value(name, place).map(|value| value.to_str().unwrap_or_default()));
         Shown { host: shown.host.or_else(|| authority.map(Authority::as_str)), ..shown }
     }
 
@@ -46,6 +50,15 @@ impl<'a> Shown<'a> {
             return Err(unauthorized("invalid_key", "write the header as `Authorization: Bearer <key>`"));
         }
         Ok(Some(key.trim()))
+    }
+
+    /// For whom the caller means to act. Of two tenants neither is: a proxy may have written one of them.
+    pub(super) fn tenant(&self) -> Result<Option<&'a str>, Problem> {
+        if self.is_tenant_repeated {
+            let detail = "x-tenant is sent more than once: send it once";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "repeated_header", detail).field("x-tenant"));
+        }
+        Ok(self.tenant)
     }
 
     /// A key has its own tenant: whoever names another is not answered for the wrong one.

@@ -332,7 +332,7 @@ impl Bench<'_> {
         let before_it = spent(fleet, sink);
         let started = Instant::now();
         let sent = async {
-            let sent = sending.send(way, &ProgressBar::hidden()).await?;
+            let sent = sending.send(way, &ProgressBar::hidden(), &self.tasks).await?;
             if sent.accepted != events {
                 bail!("{} of {events} were accepted: {}", sent.accepted, sent.problem.unwrap_or_default());
             }
@@ -376,7 +376,7 @@ impl Bench<'_> {
     async fn send(&self, server: &Server, events: u64, batch: u64, concurrency: u32) -> anyhow::Result<f64> {
         let arguments = self.produce(events, 0, batch, concurrency);
         let run = format!("{:08x}", fastrand::u32(..));
-        let sent = Load::new(&arguments, &run).send(&Way::Api(server), &ProgressBar::hidden()).await?;
+        let sent = Load::new(&arguments, &run).send(&Way::Api(server), &ProgressBar::hidden(), &Tasks::new()).await?;
         if sent.accepted != events {
             bail!("{} of {events} were accepted: {}", sent.accepted, sent.problem.unwrap_or_default());
         }

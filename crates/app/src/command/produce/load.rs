@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use platform::shutdown::Tasks;
 use serde::Deserialize;
 use tokio::{task::JoinSet, time::Instant};
 
@@ -27,6 +28,8 @@ use crate::{
 
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// For requests that are on their way when the run is stopped: what becomes of them belongs to the summary.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What is to be sent. Pure: an event is a function of its number.
 pub(in crate::command) struct Load {
@@ -127,13 +130,20 @@ impl Load {
         Load { run, ..self }
     }
 
-    pub(in crate::command) async fn send(self, way: &Way<'_>, bar: &ProgressBar) -> anyhow::Result<Sent> {
+    /// Ends early when the process is to leave, with what was sent until then.
+    pub(in crate::command) async fn send(
+        self,
+        way: &Way<'_>,
+        bar: &ProgressBar,
+        tasks: &Tasks,
+    ) -> anyhow::Result<Sent> {
         let started = Instant::now();
         let (load, next) = (Arc::new(self), Arc::new(AtomicU64::new(0)));
         let mut workers = JoinSet::new();
         for _ in 0..load.concurrency {
             let (load, next, bar, client) = (Arc::clone(&load), Arc::clone(&next), bar.clone(), way.client());
-            workers.spawn(async move { load.work(client, &next, started, &bar).await });
+            let tasks = tasks.clone();
+            workers.spawn(async move { load.work(client, &next, started, &bar, &tasks).await });
         }
         let mut sent = Sent::default();
         let mut samples = Vec::new();
@@ -154,24 +164,35 @@ impl Load {
         next: &AtomicU64,
         started: Instant,
         bar: &ProgressBar,
+        tasks: &Tasks,
     ) -> anyhow::Result<Tally> {
-        let mut tally = Tally::default();
-        loop {
+        let (mut tally, stopping) = (Tally::default(), tasks.leaving());
+        while !stopping.is_cancelled() {
             let first = next.fetch_add(self.batch, Ordering::Relaxed);
             if first >= self.events {
-                return Ok(tally);
+                break;
             }
             let last = (first + self.batch).min(self.events);
             if let Some(rate) = self.rate {
-                tokio::time::sleep_until(started + Duration::from_secs_f64(first as f64 / rate)).await;
+                let turn = tokio::time::sleep_until(started + Duration::from_secs_f64(first as f64 / rate));
+                if stopping.run_until_cancelled(turn).await.is_none() {
+                    break;
+                }
             }
-            match &mut client {
-                Sender::Api(client) => self.send_batch(client, first..last, &mut tally).await?,
-                #[cfg(feature = "kafka")]
-                Sender::Topic(straight) => self.send_straight(straight, first..last, &mut tally).await?,
+            let sending = async {
+                match &mut client {
+                    Sender::Api(client) => self.send_batch(client, first..last, &mut tally).await,
+                    #[cfg(feature = "kafka")]
+                    Sender::Topic(straight) => self.send_straight(straight, first..last, &mut tally).await,
+                }
+            };
+            tokio::select! {
+                sent = sending => sent?,
+                () = async { stopping.cancelled().await; tokio::time::sleep(GRACE).await } => break,
             }
             bar.set_position(bar.position().max(last));
         }
+        Ok(tally)
     }
 
     /// Sends until the events are accepted, refused for good, or the patience is over.

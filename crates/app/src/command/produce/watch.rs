@@ -8,6 +8,7 @@ use std::{collections::HashSet, time::Duration};
 use anyhow::Context;
 use dispatch::delivery::Status;
 use indicatif::ProgressBar;
+use platform::shutdown::Tasks;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -134,15 +135,21 @@ impl Watch {
         Watch { subscriptions, not_before, accepted, patience, ended, open: None, above: None }
     }
 
-    /// Returns early when nothing has ended for the patience: with what is known, or why the list cannot be read.
-    pub(super) async fn until_all_ended(mut self, client: &mut Client, bar: &ProgressBar) -> anyhow::Result<Delivered> {
+    /// Returns early when nothing has ended for the patience, or the process is to leave: with what is known, or why the list cannot be read.
+    pub(super) async fn until_all_ended(
+        mut self,
+        client: &mut Client,
+        bar: &ProgressBar,
+        tasks: &Tasks,
+    ) -> anyhow::Result<Delivered> {
         let mut best = self.ended.clone();
         let mut moved_at = Instant::now();
         let mut last_look = Ok(());
         while best.ended() < self.accepted && moved_at.elapsed() < self.patience {
             let started = Instant::now();
             // A server that restarts answers again in a moment.
-            last_look = match self.pass(client).await {
+            let Some(pass) = tasks.leaving().run_until_cancelled(self.pass(client)).await else { return Ok(best) };
+            last_look = match pass {
                 Ok(mut pass) => {
                     let problem = pass.problem.take().or(best.problem.take());
                     let now = self.settle(pass);
@@ -157,7 +164,10 @@ impl Watch {
             };
             if best.ended() < self.accepted {
                 // At most half of the time is spent asking.
-                tokio::time::sleep(started.elapsed().max(SHORTEST_PAUSE)).await;
+                let pause = tokio::time::sleep(started.elapsed().max(SHORTEST_PAUSE));
+                if tasks.leaving().run_until_cancelled(pause).await.is_none() {
+                    return Ok(best);
+                }
             }
         }
         let so_far = || {
@@ -233,7 +243,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_gone_is_told_from_deliveries_that_wait() {
         let watch = Watch::new(HashSet::new(), OffsetDateTime::UNIX_EPOCH, 3, Duration::from_secs(1));
-        let outcome = watch.until_all_ended(&mut Server::nowhere().client(), &ProgressBar::hidden()).await;
+        let mut client = Server::nowhere().client();
+        let outcome = watch.until_all_ended(&mut client, &ProgressBar::hidden(), &Tasks::new()).await;
         let error = format!("{:#}", outcome.err().unwrap());
         assert!(error.contains("0 of 3 accepted") && error.contains("no Tidegate answers"), "{error}");
     }

@@ -49,6 +49,7 @@ fn an_answer_of_the_lane_is_the_routes_answer_byte_for_byte(backend: &Backend) {
         ("no JSON", "/v1/events", JSON, "{"),
         ("nothing", "/v1/events", JSON, ""),
         ("another tenant", "/v1/events", "x-tenant: nobody\r\n", r#"{"type":"a.b","data":1}"#),
+        ("two", "/v1/events", "x-tenant: default\r\nX-Tenant: nobody\r\n", r#"{"type":"a.b","data":1}"#),
         ("another site", "/v1/events", "origin: http://evil.example\r\n", r#"{"type":"a.b","data":1}"#),
     ] {
         let answer = |way: &str, unplain: &str| {

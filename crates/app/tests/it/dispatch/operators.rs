@@ -35,6 +35,22 @@ fn path(subscription: &Value) -> String {
     format!("/v1/subscriptions/{}", subscription["id"].as_str().unwrap())
 }
 
+/// It said no to a filter over the id, which an event without one is given on its way in.
+#[test]
+fn an_event_is_explained_with_an_id_like_the_one_that_it_would_be_given() {
+    let receiver = Receiver::start();
+    let tidegate = replica(&Backend::Sqlite).start();
+    let addr = tidegate.addr();
+    subscribe(addr, &receiver.url("/"), json!({"filter": {"id": {"starts_with": "evt_"}}}));
+    let event = json!({"type": "a.b", "data": {}});
+    let would_receive = |event: &Value| {
+        Call::post("/v1/events/explain", event.clone()).to(addr).expect(200)[0]["would_receive"].clone()
+    };
+    assert_eq!(would_receive(&event), true);
+    assert_eq!(would_receive(&json!({"id": "mine", "type": "a.b", "data": {}})), false);
+    wait_for_status(addr, send(addr, event)["id"].as_str().unwrap(), "delivered");
+}
+
 fn a_delivery_is_retried_and_cancelled_by_hand(backend: &Backend) {
     let receiver = Receiver::start();
     receiver.set(Answer::Status(500));

@@ -59,7 +59,7 @@ fn one_wrong_check_spoils_its_batch_and_nothing_is_counted() {
         let problem = batch(json!([{"key": "k:1"}, ["k:1", 1]])).expect_problem(422, "invalid_field");
         assert_eq!(
             (&problem["field"], &problem["detail"]),
-            (&json!("checks[1]"), &json!("invalid type: sequence, expected an object"))
+            (&json!("checks[1]"), &json!("invalid type: array, expected an object"))
         );
         assert_eq!(batch(json!([])).expect_problem(422, "invalid_field")["field"], "checks");
         let many: Vec<Value> = (0..if atomic { 17 } else { 1001 }).map(|n| json!({"key": format!("k:{n}")})).collect();

@@ -55,6 +55,7 @@ fn an_answer_of_the_lane_is_the_routes_answer_byte_for_byte() {
         ("shadow", "/v1/limits/check", json, r#"{"key":"shadow:KEY"}"#),
         ("another status", "/v1/limits/check?on_deny=500", json, r#"{"key":"roomy:KEY"}"#),
         ("another tenant", "/v1/limits/check", "x-tenant: nobody\r\n", r#"{"key":"roomy:KEY"}"#),
+        ("two", "/v1/limits/check", "x-tenant: default\r\nX-Tenant: nobody\r\n", r#"{"key":"roomy:KEY"}"#),
         ("no rule", "/v1/limits/check", json, r#"{"key":"nothing"}"#),
         ("no key", "/v1/limits/check", json, r#"{"key":""}"#),
         ("no cost", "/v1/limits/check", json, r#"{"key":"roomy:KEY","cost":0}"#),

@@ -171,6 +171,7 @@ fn a_wrong_rule_is_told_its_field() {
             "overrides.ab.limit",
         ),
         (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "magic"}), "algorithm"),
+        (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": 5}), "algorithm"),
         (json!({"key": "a", "limit": 1, "window": "1s", "algorithm": "fixed_window", "burst": 2}), "burst"),
         (json!({"key": "a", "limit": 1, "window": "1s", "cost": 2}), "cost"),
         (json!({"key": "a", "limit": 1, "window": "1s", "fallback": "maybe"}), "fallback"),

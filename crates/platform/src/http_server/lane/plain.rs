@@ -59,7 +59,12 @@ impl<'a> Plain<'a> {
 
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        let header = self.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+        self.nth_header(name, 0)
+    }
+
+    /// One of the values of a header, from 0.
+    pub fn nth_header(&self, name: &str, place: usize) -> Option<&'a str> {
+        let header = self.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).nth(place)?;
         std::str::from_utf8(header.value).ok()
     }
 
