@@ -10,7 +10,7 @@ use platform::{
     config::Span,
     db::Database,
     health::Health,
-    http_client::{self, HttpClient},
+    http_client::{self, HttpClient, Reachable},
     http_server::{self, Lane, Plain, Reply},
     shutdown::Tasks,
     telemetry::{self, Telemetry},
@@ -97,7 +97,7 @@ impl Listeners {
         Ok(Places { api: address(&self.api)?, ops: address(&self.ops)? })
     }
 
-    /// Where no webhook may go, in no mode.
+    /// Where no webhook may go, whatever is allowed.
     fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let all = [Some(&self.api), Some(&self.ops), self.grpc.as_ref(), self.resp.as_ref()].into_iter().flatten();
         all.map(address).collect()
@@ -150,7 +150,9 @@ async fn start_dispatch(
     tasks: &Tasks,
 ) -> anyhow::Result<Dispatch> {
     let is_dev = config.security.doors == Doors::Dev;
-    let client = http_client::Config { allow_private: is_dev, own_listeners, ..http_client::Config::default() };
+    let reachable = if is_dev { Reachable::loopback() } else { Reachable::default() };
+    let reachable = reachable.and(&config.dispatch.allow_networks);
+    let client = http_client::Config { reachable, own_listeners, ..http_client::Config::default() };
     let mut backend = shared.patient(dispatch::guard::PATIENCE);
     if config.redis.as_ref().is_some_and(|redis| !redis.shares_circuits) {
         backend = backend.with_own_circuits();
@@ -160,7 +162,6 @@ async fn start_dispatch(
         vault,
         gate: Gate::new(&backend),
         client: HttpClient::new(client),
-        allow_private: is_dev,
         kafka: config.kafka.clone(),
         is_worker: config.roles.contains(&Role::Worker),
     };

@@ -22,7 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use platform::{
     config::Invalid,
     db,
-    http_client::{Target, TlsIdentity},
+    http_client::{Reachable, Target, TlsIdentity},
     id,
     problem::Chain,
     secret::Secret,
@@ -123,7 +123,7 @@ pub struct Catalog {
 struct Inner {
     store: Store,
     vault: Vault,
-    allow_private: bool,
+    reachable: Reachable,
     tenants: RwLock<HashMap<Arc<str>, TenantCatalog>>,
     /// No more types and subscriptions than that are remembered.
     remembered: AtomicUsize,
@@ -142,11 +142,11 @@ struct Refreshed {
 }
 
 impl Catalog {
-    pub fn new(store: Store, vault: Vault, allow_private: bool) -> Self {
+    pub fn new(store: Store, vault: Vault, reachable: Reachable) -> Self {
         let inner = Inner {
             store,
             vault,
-            allow_private,
+            reachable,
             tenants: RwLock::default(),
             remembered: AtomicUsize::new(0),
             version: AtomicI64::new(0),
@@ -380,7 +380,7 @@ impl Catalog {
         let secrets = open_secrets(&self.inner.vault, &row.tenant, &row.id, secrets)?;
         let keys = if row.settings.signatures == Signatures::Both { secrets.keys } else { Vec::new() };
         Ok(Reach {
-            target: Target::parse(&row.settings.url, self.inner.allow_private)?,
+            target: Target::parse(&row.settings.url, &self.inner.reachable)?,
             headers: secrets.headers.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?,
             signer: Signer::new(secrets.signing, keys)?,
             tls: secrets.tls.as_ref().map(Tls::identity).transpose()?,

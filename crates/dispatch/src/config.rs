@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use platform::config::{Invalid, Size, Span, TEN_YEARS};
+use platform::{
+    config::{Invalid, Size, Span, TEN_YEARS},
+    http_client::Network,
+};
 use serde::Deserialize;
 
 /// No replica may be configured to hold a delivery for longer.
@@ -18,6 +21,7 @@ pub struct File {
     pub max_events: usize,
     pub max_event: Size,
     pub retention: Span,
+    pub allow_networks: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ pub struct Config {
     pub max_event: usize,
     /// How long events and their deliveries are kept.
     pub retention: Duration,
+    /// Private networks that webhooks may go to.
+    pub allow_networks: Vec<Network>,
 }
 
 impl TryFrom<File> for Config {
@@ -48,6 +54,7 @@ impl TryFrom<File> for Config {
         };
         let (short, day) = (Duration::from_millis(10), Duration::from_secs(86_400));
         let Size(max_event) = file.max_event;
+        let network = |text: &String| Network::parse("dispatch.allow_networks", text);
         count("dispatch.retry_batch_size", file.retry_batch_size as usize, 10_000)?;
         Ok(Config {
             poll_interval: file.retry_poll_interval.within("dispatch.retry_poll_interval", short, day)?,
@@ -57,6 +64,7 @@ impl TryFrom<File> for Config {
             max_events: count("dispatch.max_events", file.max_events, 100_000)?,
             max_event: count("dispatch.max_event", max_event, 16 << 20)?,
             retention: file.retention.within("dispatch.retention", day, TEN_YEARS)?,
+            allow_networks: file.allow_networks.iter().map(network).collect::<Result<_, _>>()?,
         })
     }
 }

@@ -37,7 +37,13 @@ pub mod worker;
 use std::{sync::Arc, time::Duration};
 
 use gate::gate::Gate;
-use platform::{db::Database, http_client::HttpClient, id, problem::Chain, shutdown::Tasks};
+use platform::{
+    db::Database,
+    http_client::{HttpClient, Reachable},
+    id,
+    problem::Chain,
+    shutdown::Tasks,
+};
 use tenancy::vault::Vault;
 
 use self::{
@@ -63,8 +69,6 @@ pub struct Parts {
     pub vault: Vault,
     pub gate: Gate,
     pub client: HttpClient,
-    /// Dev mode: webhooks may go to private addresses.
-    pub allow_private: bool,
     /// Events go through Kafka; otherwise they queue in the database.
     pub kafka: Option<kafka::Config>,
     /// This process delivers, and does not only take events in.
@@ -87,7 +91,7 @@ struct Inner {
     worker: Option<Worker>,
     jobs: Option<Runner>,
     gate: Gate,
-    allow_private: bool,
+    reachable: Reachable,
     tasks: Tasks,
     _only_worker: Option<OnlyWorker>,
 }
@@ -95,7 +99,7 @@ struct Inner {
 impl Dispatch {
     /// Reads the subscriptions and starts the worker; fails if the database does.
     pub async fn start(config: Config, parts: Parts, tasks: &Tasks) -> Result<Self, Error> {
-        let Parts { database, vault, gate, client, allow_private, kafka, is_worker } = parts;
+        let Parts { database, vault, gate, client, kafka, is_worker } = parts;
         let tenants = tenancy::Store::new(database.clone());
         let store = Store::new(database);
         match store.prepare_days().await {
@@ -103,7 +107,8 @@ impl Dispatch {
             Err(Error::NoDay { has_today: true, .. }) => (),
             prepared => prepared?,
         }
-        let catalog = Catalog::new(store.clone(), vault.clone(), allow_private);
+        let reachable = client.reachable().clone();
+        let catalog = Catalog::new(store.clone(), vault.clone(), reachable.clone());
         catalog.refresh().await?;
         catalog.follow(tasks);
         Rotation { store: store.clone(), tenants: tenants.clone(), vault }.follow(tasks);
@@ -161,7 +166,7 @@ impl Dispatch {
             worker,
             jobs,
             gate,
-            allow_private,
+            reachable,
             tasks,
             _only_worker,
         };
@@ -221,8 +226,8 @@ impl Dispatch {
         &self.inner.gate
     }
 
-    pub(crate) fn allows_private(&self) -> bool {
-        self.inner.allow_private
+    pub(crate) fn reachable(&self) -> &Reachable {
+        &self.inner.reachable
     }
 
     /// A subscription that Tidegate had disabled is on again, by hand. That is committed, whatever becomes of the word of it.

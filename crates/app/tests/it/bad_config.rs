@@ -89,6 +89,34 @@ fn a_mistake_in_the_environment_names_its_variable_and_the_fix() {
     }
 }
 
+#[test]
+fn networks_that_may_not_be_opened_are_found_before_it_is_served() {
+    let variable = "TIDEGATE__DISPATCH__ALLOW_NETWORKS";
+    let cases: &[(&str, &[&str])] = &[
+        ("0.0.0.0/0", &["\"0.0.0.0/0\"", "10.0.0.0/8"]),
+        ("169.254.169.254/32", &["no other may ever be called", "10.0.0.0/8"]),
+        ("10.20.0.0/16,fd00:ec2::/32", &["\"fd00:ec2::/32\"", "take it out"]),
+        ("10.20.0.1/16", &["\"10.20.0.0/16\"", "\"10.20.0.1/32\""]),
+        ("10.20.0.1", &["\"10.20.0.1/32\""]),
+        ("intranet", &["\"intranet\"", "\"10.20.0.0/16\""]),
+    ];
+    for (value, says) in cases {
+        for command in [Setup::serve(), Setup::command(&["config", "check"])] {
+            expect_refusal(
+                &command.env(variable, value).run(),
+                2,
+                &[&[variable, "dispatch.allow_networks"], *says].concat(),
+            );
+        }
+    }
+    for (text, says) in
+        [("\"10.20.0.0/16\"", "expected an array, got a string"), ("[16]", "invalid type"), ("[\"\"]", "fd12::/48")]
+    {
+        let setup = Setup::serve().file("my.toml", &format!("[dispatch]\nallow_networks = {text}"));
+        expect_refusal(&setup.arg("--config").arg("my.toml").run(), 2, &["dispatch.allow_networks", "my.toml", says]);
+    }
+}
+
 /// `serve` with Kafka, for mistakes that are found before anything is connected.
 #[cfg(feature = "kafka")]
 fn expect_kafka_refusal(cases: &[(&str, &str, &[&str])]) {

@@ -7,7 +7,7 @@ use platform::{
     config::{Invalid, Span},
     db,
     http::{Json, Page, PageQuery, Path, Query, cursor_of_chosen, object},
-    http_client::Target,
+    http_client::{Reachable, Target},
     id,
     problem::{Chain, Problem},
 };
@@ -95,7 +95,7 @@ fn present_object<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
 
 impl SubscriptionIn {
     /// The settings with these changes, checked.
-    fn apply(&self, settings: Settings, allow_private: bool) -> Result<Settings, Error> {
+    fn apply(&self, settings: Settings, reachable: &Reachable) -> Result<Settings, Error> {
         let settings = Settings {
             url: self.url.clone().unwrap_or(settings.url),
             event_types: self.event_types.clone().unwrap_or(settings.event_types),
@@ -108,7 +108,7 @@ impl SubscriptionIn {
             ordering: self.ordering.unwrap_or(settings.ordering),
             signatures: self.signatures.unwrap_or(settings.signatures),
         };
-        Target::parse(&settings.url, allow_private)?;
+        Target::parse(&settings.url, reachable)?;
         if let Some(Some(description)) = &self.description
             && description.len() > LONGEST_DESCRIPTION
         {
@@ -152,12 +152,12 @@ impl SubscriptionIn {
     }
 
     /// `before`, or what was sent in its place, checked.
-    fn checked_tls(&self, before: Option<Tls>, url: &str) -> Result<Option<Tls>, Error> {
+    fn checked_tls(&self, before: Option<Tls>, url: &str, reachable: &Reachable) -> Result<Option<Tls>, Error> {
         let tls = self.tls.clone().unwrap_or(before);
         if let Some(tls) = &tls {
             tls.identity()?;
             // Checked before, and its scheme may be in any letters.
-            if !Target::parse(url, true)?.is_https() {
+            if !Target::parse(url, reachable)?.is_https() {
                 let fix = "it has no use without an https URL: change the url, or take tls away with null";
                 return Err(Invalid::new("tls", fix).into());
             }
@@ -198,9 +198,9 @@ pub(super) async fn create(
     if new.event_types.is_none() {
         return Err(Problem::invalid("event_types", "event_types is needed: [\"**\"] means all"));
     }
-    let settings = new.apply(defaults(), dispatch.allows_private())?;
+    let settings = new.apply(defaults(), dispatch.reachable())?;
     let headers = new.checked_headers(BTreeMap::new())?;
-    let tls = new.checked_tls(None, &settings.url)?;
+    let tls = new.checked_tls(None, &settings.url, dispatch.reachable())?;
     let secret = match &new.secret {
         Some(text) => SigningSecret::parse("secret", text).map_err(Error::from)?,
         None => SigningSecret::generate(),
@@ -293,12 +293,12 @@ pub(super) async fn update(
     for _ in 0..MOST_TRIES {
         let row = readable(&dispatch, &caller, &id).await?;
         let is_disabled = row.disabled_reason.is_some();
-        let settings = change.apply(row.settings.clone(), dispatch.allows_private())?;
+        let settings = change.apply(row.settings.clone(), dispatch.reachable())?;
         let secrets = catalog.secrets(tenant, &id).await?;
         let is_key_missing = settings.signatures == Signatures::Both && !secrets.has_lasting_key();
         require_room(&secrets, usize::from(is_key_missing))?;
         let headers = change.checked_headers(secrets.headers)?;
-        let tls = change.checked_tls(secrets.tls, &settings.url)?;
+        let tls = change.checked_tls(secrets.tls, &settings.url, dispatch.reachable())?;
         let mut sealed = vec![catalog.seal_headers(tenant, &id, &headers), catalog.seal_tls(tenant, &id, tls.as_ref())];
         if is_key_missing {
             sealed.push(catalog.seal_new_key(tenant, &id));

@@ -1,6 +1,6 @@
 //! What an event must be, also where it is only asked about.
 
-use platform::secret::Secret;
+use platform::{http_client::Reachable, secret::Secret};
 use serde_json::json;
 use tenancy::vault::Vault;
 
@@ -11,7 +11,7 @@ const MOST: usize = 2000;
 
 pub(crate) async fn intake(folder: &std::path::Path) -> Intake {
     let store = open("", folder).await;
-    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), Reachable::default());
     let workers = Workers { here: None, elsewhere: Announcer::default() };
     let lease = Lease { owner: "nobody".into(), length: Duration::from_secs(60) };
     let config = Config {
@@ -22,6 +22,7 @@ pub(crate) async fn intake(folder: &std::path::Path) -> Intake {
         max_events: 10,
         max_event: MOST,
         retention: Duration::from_secs(86_400),
+        allow_networks: Vec::new(),
     };
     Intake::start(store, catalog, workers, lease, &config, None, &Tasks::new())
 }

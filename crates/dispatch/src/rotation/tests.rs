@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platform::secret::Secret;
+use platform::{http_client::Reachable, secret::Secret};
 use tenancy::check_master_key;
 use testkit::eventually;
 
@@ -29,7 +29,7 @@ async fn replica(store: &Store, keys: &[&str]) -> Rotation {
 
 impl Rotation {
     async fn subscribe(&self, id: &str) {
-        let catalog = Catalog::new(self.store.clone(), self.vault.clone(), true);
+        let catalog = Catalog::new(self.store.clone(), self.vault.clone(), Reachable::loopback());
         let headers = BTreeMap::from([("x-of".to_owned(), id.to_owned())]);
         let mut sealed = vec![catalog.seal_headers("acme", id, &headers), catalog.seal_tls("acme", id, None)];
         sealed.push(catalog.seal_new_key("acme", id));
@@ -52,7 +52,7 @@ async fn is_enough(store: &Store, key: &str) -> bool {
     if check_master_key(&tenants_of(store), &vault).await.is_err() {
         return false;
     }
-    let catalog = Catalog::new(store.clone(), vault, true);
+    let catalog = Catalog::new(store.clone(), vault, Reachable::loopback());
     for row in store.subscriptions("acme", None, 1000).await.unwrap() {
         let secrets = catalog.secrets("acme", &row.id).await.unwrap();
         assert_eq!((&secrets.headers["x-of"], secrets.public_keys().len()), (&row.id, 1));

@@ -7,6 +7,7 @@ use std::{
 
 use platform::{
     db::{Config, File},
+    http_client::Reachable,
     id,
     secret::Secret,
 };
@@ -799,7 +800,7 @@ async fn in_postgres_who_knows_more_than_the_database_reads_all_subscriptions_an
     let store = open(&server.url(), folder.path()).await;
     subscribed(&store, "sub_1").await;
     subscribed(&store, "sub_2").await;
-    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), Reachable::default());
     catalog.refresh().await.unwrap();
     assert_eq!(catalog.all("acme").len(), 2);
     let newest = store.changed_subscriptions(0).await.unwrap().last().unwrap().version;
@@ -821,7 +822,7 @@ async fn in_postgres_all_subscriptions_are_read_anew_from_another_server() {
     let store = open(&server.url(), folder.path()).await;
     subscribed(&store, "sub_1").await;
     subscribed(&store, "sub_2").await;
-    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), Reachable::default());
     catalog.refresh().await.unwrap();
     server.sql(LOSE_SUB_2);
     server.restart();

@@ -1,4 +1,4 @@
-//! Which addresses may be dialled: the rules, and nothing else.
+//! What kinds of addresses there are: the rules, and nothing else.
 //!
 //! IPv6 is decided by what is allowed (global unicast, `2000::/3`) minus what is special inside it; so every spelling of
 //! an IPv4 address as an IPv6 one (mapped, compatible, SIIT, NAT64) is refused without being decoded. IPv4 is decided
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Public,
-    /// Loopback and private networks: dialled in dev mode only.
+    /// Loopback and private networks: dialled where [`Reachable`](super::Reachable) says so.
     Private,
     /// Never dialled.
     Forbidden,
@@ -47,15 +47,6 @@ pub fn classify(ip: IpAddr) -> Class {
     match ip {
         IpAddr::V4(ip) => classify_v4(ip),
         IpAddr::V6(ip) => classify_v6(ip),
-    }
-}
-
-/// May this address be dialled?
-pub fn is_allowed(ip: IpAddr, allow_private: bool) -> bool {
-    match classify(ip) {
-        Class::Public => true,
-        Class::Private => allow_private,
-        Class::Forbidden => false,
     }
 }
 

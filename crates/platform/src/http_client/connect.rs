@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::either::Either;
 
 use super::{
-    CallError, Config, Phase, Refused, Target, TlsIdentity, address,
+    CallError, Config, Phase, Reachable, Refused, Target, TlsIdentity, address,
     resolve::Resolver,
     target::TargetHost,
     tls,
@@ -32,7 +32,7 @@ const MOST_TRIES: usize = 6;
 
 pub(super) struct Connector {
     resolver: Resolver,
-    allow_private: bool,
+    pub(super) reachable: Reachable,
     own_listeners: Vec<SocketAddr>,
     connect_timeout: Duration,
     dns_timeout: Duration,
@@ -68,7 +68,7 @@ impl Connector {
     pub(super) fn new(config: &Config) -> Self {
         Connector {
             resolver: Resolver::new(&config.dns, config.dns_timeout),
-            allow_private: config.allow_private,
+            reachable: config.reachable.clone(),
             own_listeners: config.own_listeners.clone(),
             connect_timeout: config.connect_timeout,
             dns_timeout: config.dns_timeout,
@@ -111,7 +111,7 @@ impl Connector {
                 .await
                 .map_err(|_| CallError::Timeout { phase: Phase::Dns, after: self.dns_timeout })??,
         };
-        if !found.iter().all(|ip| address::is_allowed(*ip, self.allow_private)) {
+        if !found.iter().all(|ip| self.reachable.allows(*ip)) {
             return Err(Refused::address().into());
         }
         let mut addresses: Vec<SocketAddr> = found.iter().map(|ip| SocketAddr::new(*ip, target.port)).collect();

@@ -17,6 +17,7 @@ mod header;
 mod http1;
 pub mod metrics;
 mod pool;
+mod reachable;
 mod refused;
 mod resolve;
 mod retry_after;
@@ -35,6 +36,7 @@ use http::{
     HeaderMap, StatusCode,
     header::{HeaderName, HeaderValue},
 };
+pub use reachable::{Network, Reachable};
 pub use refused::Refused;
 pub use resolve::Dns;
 pub use target::Target;
@@ -51,9 +53,8 @@ use self::{
 
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Dev mode: loopback and private addresses may be dialled.
-    pub allow_private: bool,
-    /// Where this process listens; never dialled, in no mode.
+    pub reachable: Reachable,
+    /// Where this process listens; never dialled, whatever is reachable.
     pub own_listeners: Vec<SocketAddr>,
     pub dns: Dns,
     pub dns_timeout: Duration,
@@ -69,7 +70,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            allow_private: false,
+            reachable: Reachable::default(),
             own_listeners: Vec::new(),
             dns: Dns::System,
             dns_timeout: Duration::from_secs(5),
@@ -148,6 +149,11 @@ impl HttpClient {
             ::metrics::counter!(metrics::REFUSED, "code" => refused.code).increment(1);
         }
         result
+    }
+
+    /// What it dials. A URL that is parsed for it is checked for the same.
+    pub fn reachable(&self) -> &Reachable {
+        &self.0.connector.reachable
     }
 
     /// Connections that wait for a next call.

@@ -16,7 +16,10 @@ impl Refused {
     }
 
     pub(super) fn address() -> Self {
-        Refused::new("address_forbidden", "the host is not at a public address; only public addresses may be called")
+        Refused::new(
+            "address_forbidden",
+            "the host is at no address that may be called: public ones may, and private ones in dispatch.allow_networks",
+        )
     }
 
     pub(super) fn own_listener() -> Self {

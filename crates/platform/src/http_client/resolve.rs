@@ -1,6 +1,6 @@
 //! Names to addresses, all of them: a caller that sees one forbidden address refuses the lot.
 //!
-//! Names are taken as complete, so no search domain is tried on a public name; a name without a dot (dev mode only) is
+//! Names are taken as complete, so no search domain is tried on a public name; a name without a dot (of a network's inside) is
 //! looked up as the system would. Answers are cached for their own time to live.
 
 use std::{

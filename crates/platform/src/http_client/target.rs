@@ -8,7 +8,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use http::{HeaderValue, Uri, uri::PathAndQuery};
 use url::{Host, Url};
 
-use super::{Refused, address};
+use super::{Reachable, Refused};
 
 const LONGEST_URL: usize = 2048;
 const LONGEST_HOST: usize = 253;
@@ -38,8 +38,8 @@ pub(super) enum TargetHost {
 }
 
 impl Target {
-    /// Checks a URL; `allow_private` is dev mode.
-    pub fn parse(text: &str, allow_private: bool) -> Result<Target, Refused> {
+    /// Checks a URL.
+    pub fn parse(text: &str, reachable: &Reachable) -> Result<Target, Refused> {
         check_text(text)?;
         let url = Url::parse(text).map_err(|error| Refused::new("url_host", format!("not a URL: {error}")))?;
         let is_https = match url.scheme() {
@@ -51,14 +51,14 @@ impl Target {
             return Err(userinfo());
         }
         let port = url.port_or_known_default().unwrap_or(0);
-        check_port(port, allow_private)?;
+        check_port(port, reachable)?;
         let host = match url.host() {
             Some(Host::Domain(name)) => {
-                check_name(name, allow_private)?;
+                check_name(name, reachable)?;
                 TargetHost::Name(name.into())
             }
-            Some(Host::Ipv4(ip)) => TargetHost::Address(check_address(ip.into(), allow_private)?),
-            Some(Host::Ipv6(ip)) => TargetHost::Address(check_address(ip.into(), allow_private)?),
+            Some(Host::Ipv4(ip)) => TargetHost::Address(check_address(ip.into(), reachable)?),
+            Some(Host::Ipv6(ip)) => TargetHost::Address(check_address(ip.into(), reachable)?),
             None => return Err(Refused::new("url_host", "the URL names no host")),
         };
         Target::assemble(&url, is_https, host, port)
@@ -151,15 +151,14 @@ fn check_text(text: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_port(port: u16, allow_private: bool) -> Result<(), Refused> {
-    let is_usual = matches!(port, 80 | 443 | 1024..);
-    if port == 0 || !is_usual && !allow_private {
+fn check_port(port: u16, reachable: &Reachable) -> Result<(), Refused> {
+    if !reachable.allows_port(port) {
         return Err(Refused::new("url_port", format!("port {port} may not be called: use 80, 443, or one from 1024")));
     }
     Ok(())
 }
 
-fn check_name(name: &str, allow_private: bool) -> Result<(), Refused> {
+fn check_name(name: &str, reachable: &Reachable) -> Result<(), Refused> {
     let refuse = |detail: &str| Err(Refused::new("url_host", detail));
     if name.len() > LONGEST_HOST {
         return refuse("a host name has at most 253 characters");
@@ -173,20 +172,24 @@ fn check_name(name: &str, allow_private: bool) -> Result<(), Refused> {
     if !name.split('.').all(is_label) {
         return refuse("a host name is made of letters, digits and hyphens, in parts of 1 to 63 between dots");
     }
-    if allow_private {
+    if reachable.allows_inside_names() {
         return Ok(());
     }
     if !name.contains('.') {
-        return refuse("a host name needs a domain: names without a dot exist inside a network only");
+        return refuse(
+            "a host name needs a domain: names without a dot exist inside a network only (see dispatch.allow_networks)",
+        );
     }
     if INTERNAL_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
-        return refuse("names of this kind exist inside a network only; use a public name");
+        return refuse(
+            "names of this kind exist inside a network only (see dispatch.allow_networks); use a public name",
+        );
     }
     Ok(())
 }
 
-fn check_address(ip: IpAddr, allow_private: bool) -> Result<IpAddr, Refused> {
-    if address::is_allowed(ip, allow_private) { Ok(ip) } else { Err(Refused::address()) }
+fn check_address(ip: IpAddr, reachable: &Reachable) -> Result<IpAddr, Refused> {
+    if reachable.allows(ip) { Ok(ip) } else { Err(Refused::address()) }
 }
 
 fn scheme() -> Refused {

@@ -21,7 +21,7 @@ use hyper_util::{
 };
 use platform::{
     db::{self, Database},
-    http_client::{self, Call, HttpClient, Target},
+    http_client::{self, Call, HttpClient, Reachable, Target},
     http_server, id,
     shutdown::Tasks,
 };
@@ -81,9 +81,10 @@ pub(super) async fn client(
             per_second(calls, at_once, call).await
         }
         Client::Own => {
-            let config = http_client::Config { allow_private: true, ..http_client::Config::default() };
+            let reachable = Reachable::loopback();
+            let config = http_client::Config { reachable, ..http_client::Config::default() };
             let client = HttpClient::new(config);
-            let target = Target::parse(&format!("http://{sink}/"), true);
+            let target = Target::parse(&format!("http://{sink}/"), client.reachable());
             let target = Arc::new(target.map_err(|refused| anyhow::anyhow!(refused.detail))?);
             let call = move || {
                 let (client, target, body) = (client.clone(), Arc::clone(&target), body.clone());

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use platform::{
     db::{Config, Database, File},
+    http_client::Reachable,
     secret::Secret,
     shutdown::Tasks,
 };
@@ -24,7 +25,7 @@ async fn taking(url: &str, tasks: &Tasks) -> Taking {
     database.migrate(&[tenancy::MIGRATIONS, crate::store::MIGRATIONS]).await.unwrap();
     let (store, tenants) = (Store::new(database.clone()), tenancy::Store::new(database));
     store.prepare_days().await.unwrap();
-    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), false);
+    let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), Reachable::default());
     let workers = Workers { here: None, elsewhere: Announcer::default() };
     let lease = Lease { owner: "nobody".into(), length: Duration::from_secs(60) };
     let max_event = 1000;
@@ -36,6 +37,7 @@ async fn taking(url: &str, tasks: &Tasks) -> Taking {
         max_events: 10,
         max_event,
         retention: Duration::from_secs(86_400),
+        allow_networks: Vec::new(),
     };
     let intake = Intake::start(store.clone(), catalog.clone(), workers.clone(), lease.clone(), &config, None, tasks);
     Taking { store, tenants, catalog, intake, workers, lease, topic: "t".into(), max_event }

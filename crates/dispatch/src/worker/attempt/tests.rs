@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, net::TcpListener};
 
 use gate::{Backend, gate::Gate};
-use platform::{http_client::HttpClient, secret::Secret, shutdown::Tasks};
+use platform::{
+    http_client::{HttpClient, Reachable},
+    secret::Secret,
+    shutdown::Tasks,
+};
 use tempfile::TempDir;
 use tenancy::vault::Vault;
 use testkit::eventually;
@@ -35,7 +39,8 @@ impl Ground {
     async fn new() -> Self {
         let (folder, receiver) = (tempfile::tempdir().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let store = open("", folder.path()).await;
-        let catalog = Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), true);
+        let catalog =
+            Catalog::new(store.clone(), Vault::new(&Secret::new("00".repeat(32))).unwrap(), Reachable::loopback());
         let settings = serde_json::from_value(serde_json::json!({
             "url": format!("http://{}/", receiver.local_addr().unwrap()), "event_types": ["**"], "rate_limit": 1,
             "max_concurrency": 1, "timeout": "15s", "retry_schedule": [], "ordering": "none",
@@ -56,7 +61,10 @@ impl Ground {
         let deps = Deps {
             store: self.store.clone(),
             catalog: self.catalog.clone(),
-            client: HttpClient::new(platform::http_client::Config { allow_private: true, ..Default::default() }),
+            client: HttpClient::new(platform::http_client::Config {
+                reachable: Reachable::loopback(),
+                ..Default::default()
+            }),
             gate: Gate::new(&Backend::memory()),
             lease: Lease { owner: "w".into(), length: LEASE },
             config: crate::config::Config {
@@ -67,6 +75,7 @@ impl Ground {
                 max_events: 10,
                 max_event: 1000,
                 retention: Duration::from_secs(86_400),
+                allow_networks: Vec::new(),
             },
         };
         (Worker::start(deps, &tasks), tasks)

@@ -2,11 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use platform::http_client::address::{Class, classify, is_allowed, is_call_to_self, is_own};
+use platform::http_client::{
+    Reachable,
+    address::{Class, classify, is_call_to_self, is_own},
+};
 use proptest::prelude::*;
 
+use super::all_reachable;
+
 /// IANA's special-purpose registries, copied from there by hand and not from the code.
-const SPECIAL_V4: [&str; 20] = [
+pub(super) const SPECIAL_V4: [&str; 20] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -28,7 +33,7 @@ const SPECIAL_V4: [&str; 20] = [
     "255.255.255.255/32",
     "168.63.129.16/32",
 ];
-const SPECIAL_V6: [&str; 27] = [
+pub(super) const SPECIAL_V6: [&str; 27] = [
     "::/128",
     "::1/128",
     "::/96",
@@ -58,24 +63,24 @@ const SPECIAL_V6: [&str; 27] = [
     "ff00::/8",
 ];
 
-fn block(text: &str) -> (IpAddr, u32) {
+pub(super) fn block(text: &str) -> (IpAddr, u32) {
     let (ip, prefix) = text.split_once('/').unwrap();
     (ip.parse().unwrap(), prefix.parse().unwrap())
 }
 
 /// An address of the block whose free bits are taken from `noise`.
-fn member_v4(text: &str, noise: u32) -> Ipv4Addr {
+pub(super) fn member_v4(text: &str, noise: u32) -> Ipv4Addr {
     let (IpAddr::V4(ip), prefix) = block(text) else { unreachable!() };
     Ipv4Addr::from_bits(ip.to_bits() | noise & u32::MAX.checked_shr(prefix).unwrap_or(0))
 }
 
-fn member_v6(text: &str, noise: u128) -> Ipv6Addr {
+pub(super) fn member_v6(text: &str, noise: u128) -> Ipv6Addr {
     let (IpAddr::V6(ip), prefix) = block(text) else { unreachable!() };
     Ipv6Addr::from_bits(ip.to_bits() | noise & u128::MAX.checked_shr(prefix).unwrap_or(0))
 }
 
 /// Every way in which an IPv6 address can stand for an IPv4 one; `noise` fills what is free.
-fn spellings(ip: Ipv4Addr, noise: u128) -> Vec<IpAddr> {
+pub(super) fn spellings(ip: Ipv4Addr, noise: u128) -> Vec<IpAddr> {
     let v4 = u128::from(ip.to_bits());
     let global = 0x2000 << 112 | (noise >> 3 & !(0xffff << 112)) & (u128::MAX << 64);
     let at = |text: &str| text.parse::<Ipv6Addr>().unwrap().to_bits();
@@ -121,16 +126,16 @@ proptest! {
     #[test]
     fn no_address_of_a_special_block_is_public(index in 0..20_usize, noise: u32, more: u128) {
         let ip = member_v4(SPECIAL_V4[index], noise);
-        prop_assert!(!is_allowed(ip.into(), false), "{}", ip);
+        prop_assert!(!Reachable::default().allows(ip.into()), "{}", ip);
         for spelling in spellings(ip, more) {
-            prop_assert!(!is_allowed(spelling, false), "{} for {}", spelling, ip);
+            prop_assert!(!Reachable::default().allows(spelling), "{} for {}", spelling, ip);
         }
     }
 
     #[test]
     fn no_ipv6_address_of_a_special_block_is_public(index in 0..27_usize, noise: u128) {
         let ip = member_v6(SPECIAL_V6[index], noise);
-        prop_assert!(!is_allowed(ip.into(), false), "{}", ip);
+        prop_assert!(!Reachable::default().allows(ip.into()), "{}", ip);
     }
 
     /// Outside the registry's blocks everything is public; membership is decided here by comparing prefixes.
@@ -141,20 +146,7 @@ proptest! {
             let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
             bits & mask == network.to_bits()
         });
-        prop_assert_eq!(is_allowed(Ipv4Addr::from_bits(bits).into(), false), !is_special);
-    }
-
-    /// Nothing of what is refused for ever becomes allowed in dev mode, but loopback and private networks.
-    #[test]
-    fn dev_mode_opens_loopback_and_private_networks_only(bits: u32, more: u128) {
-        for ip in [IpAddr::from(bits.to_be_bytes()), Ipv6Addr::from_bits(more).into()] {
-            let is_opened = is_allowed(ip, true) && !is_allowed(ip, false);
-            let is_private = match ip {
-                IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
-                IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
-            };
-            prop_assert_eq!(is_opened, is_private, "{}", ip);
-        }
+        prop_assert_eq!(Reachable::default().allows(Ipv4Addr::from_bits(bits).into()), !is_special);
     }
 }
 
@@ -202,14 +194,14 @@ fn a_thousand_public_addresses_are_allowed() {
         .map(|step| IpAddr::V6(Ipv6Addr::from_bits(0x2600_1f00 << 96 | step << 64 | (step * 0x1_0001 + 1))));
     let mut count = 0;
     for ip in edges.chain(walked).chain(walked6) {
-        assert!(is_allowed(ip, false), "{ip}");
+        assert!(Reachable::default().allows(ip), "{ip}");
         count += 1;
     }
     assert!(count >= 1000, "{count}");
 }
 
 #[test]
-fn metadata_services_are_refused_in_dev_mode_too() {
+fn metadata_services_are_refused_whatever_is_allowed() {
     for ip in [
         "169.254.169.254",
         "169.254.170.2",
@@ -220,7 +212,7 @@ fn metadata_services_are_refused_in_dev_mode_too() {
         "fd20:ce::254",
         "fe80::a9fe:a9fe",
     ] {
-        assert!(!is_allowed(ip.parse().unwrap(), true), "{ip}");
+        assert!(!all_reachable().allows(ip.parse().unwrap()), "{ip}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use platform::{
-    http_client::{Call, CallError, Config, HttpClient, Phase, Target},
+    http_client::{Call, CallError, Config, HttpClient, Phase, Reachable, Target},
     shutdown::Tasks,
 };
 use testkit::receiver::{Answer, Receiver};
@@ -14,12 +14,12 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{DEADLINE, open_client, post, post_within};
+use super::{DEADLINE, allowing, open_client, post, post_within};
 
 #[tokio::test]
 async fn a_call_arrives_as_it_was_made() {
     let receiver = Receiver::start();
-    let target = Target::parse(&receiver.url("/hook?token=1"), true).unwrap();
+    let target = Target::parse(&receiver.url("/hook?token=1"), &Reachable::loopback()).unwrap();
     let headers = [
         (HeaderName::from_static("webhook-id"), HeaderValue::from_static("evt_1")),
         (HeaderName::from_static("content-type"), HeaderValue::from_static("application/json")),
@@ -108,10 +108,13 @@ async fn our_own_listeners_are_never_called() {
     let receiver = Receiver::start();
     let port = receiver.addr().port();
     for own in [receiver.addr(), ([0, 0, 0, 0], port).into(), (std::net::Ipv6Addr::UNSPECIFIED, port).into()] {
-        let client = HttpClient::new(Config { allow_private: true, own_listeners: vec![own], ..Config::default() });
-        for host in ["127.0.0.1", "localhost"] {
-            let error = post(&client, &format!("http://{host}:{port}/")).await.unwrap_err();
-            assert!(matches!(&error, CallError::Refused(refused) if refused.code == "own_listener"), "{own} {error}");
+        for reachable in [Reachable::loopback(), allowing(&["127.0.0.0/8", "::1/128"])] {
+            let client = HttpClient::new(Config { reachable, own_listeners: vec![own], ..Config::default() });
+            for host in ["127.0.0.1", "localhost"] {
+                let error = post(&client, &format!("http://{host}:{port}/")).await.unwrap_err();
+                let is_own = matches!(&error, CallError::Refused(refused) if refused.code == "own_listener");
+                assert!(is_own, "{own} {error}");
+            }
         }
     }
     assert_eq!(receiver.connections(), 0);
@@ -134,7 +137,7 @@ async fn a_large_body_goes_out_whole_from_a_task_of_its_own() {
     let body = Bytes::from(vec![b'x'; 8 << 20]);
     let (tasks, sent) = (Tasks::new(), body.clone());
     tasks.spawn("call", async move {
-        let target = Target::parse(&url, true).unwrap();
+        let target = Target::parse(&url, &Reachable::loopback()).unwrap();
         let call = Call { target: &target, headers: &[], body: sent, deadline: DEADLINE, tls: None };
         client.post(call).await.unwrap();
     });
@@ -147,7 +150,7 @@ async fn a_large_body_goes_out_whole_from_a_task_of_its_own() {
 async fn an_answer_may_come_before_the_request_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let target = Target::parse(&url, true).unwrap();
+    let target = Target::parse(&url, &Reachable::loopback()).unwrap();
     let body = Bytes::from(vec![b'x'; 8 << 20]);
     let (client, length) = (open_client(), body.len());
     let receivers = async {

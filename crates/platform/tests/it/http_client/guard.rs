@@ -7,10 +7,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use platform::http_client::{Call, CallError, Config, Dns, HttpClient, Target, check_header};
+use platform::http_client::{Call, CallError, Config, Dns, HttpClient, Reachable, Target, check_header};
 use testkit::receiver::Receiver;
 
 use super::{
+    all_reachable, allowing,
     dns::{DnsServer, Record},
     tricks,
 };
@@ -33,7 +34,7 @@ fn every_trick_is_refused_with_a_stable_code_or_is_a_plain_name() {
     assert!(urls.len() >= 1100, "{}", urls.len());
     let mut tally = BTreeMap::new();
     for url in &urls {
-        match Target::parse(url, false) {
+        match Target::parse(url, &Reachable::default()) {
             Err(refused) => {
                 assert!(CODES.contains(&refused.code), "{url:?}: {}", refused.code);
                 *tally.entry(refused.code).or_insert(0) += 1;
@@ -51,14 +52,35 @@ fn every_trick_is_refused_with_a_stable_code_or_is_a_plain_name() {
     println!("{} URLs: {tally:?}", urls.len());
 }
 
+/// Networks in which there is none of the tricks' prey.
+pub(super) const ELSEWHERE: [&str; 5] =
+    ["10.20.0.0/16", "172.20.0.0/16", "192.168.20.0/24", "fd12::/48", "127.20.0.0/16"];
+
+/// An address of the inside is what its network decides; names of the inside may be looked up, and nothing else changes.
+#[test]
+fn no_trick_becomes_another_address_where_networks_are_allowed() {
+    for url in tricks::all(8099) {
+        let [without, with] =
+            [Reachable::default(), allowing(&ELSEWHERE)].map(|reachable| Target::parse(&url, &reachable));
+        match (without, with) {
+            (without, with) if without == with => (),
+            (Err(refused), Ok(target)) => {
+                let is_literal = target.host().parse::<IpAddr>().is_ok() || target.host().starts_with('[');
+                assert!(refused.code == "url_host" && !is_literal, "{url:?}: {target}");
+            }
+            (without, with) => panic!("{url:?}: {without:?} and {with:?}"),
+        }
+    }
+}
+
 /// The second line: whatever passed the first, under a DNS that says "loopback" to every question.
-pub(super) async fn send_all_tricks(port: u16) {
+pub(super) async fn send_all_tricks(port: u16, reachable: Reachable) {
     let dns = DnsServer::start(|_, _| vec![Record::Address(Ipv4Addr::LOCALHOST.into())]);
-    let client = HttpClient::new(Config { dns: Dns::Servers(vec![dns.addr]), ..Config::default() });
+    let client = HttpClient::new(Config { reachable, dns: Dns::Servers(vec![dns.addr]), ..Config::default() });
     let mut sent = 0;
     for url in tricks::all(port) {
-        // Parsed as in dev mode, so that the connector alone stands between the URL and its prey.
-        let Ok(target) = Target::parse(&url, true) else { continue };
+        // Parsed with everything allowed, so that the connector alone stands between the URL and its prey.
+        let Ok(target) = Target::parse(&url, &all_reachable()) else { continue };
         sent += 1;
         let call =
             Call { target: &target, headers: &[], body: Bytes::new(), deadline: Duration::from_secs(20), tls: None };
@@ -74,7 +96,9 @@ pub(super) async fn send_all_tricks(port: u16) {
 #[tokio::test]
 async fn no_trick_reaches_loopback_when_it_is_called() {
     let canary = Receiver::start();
-    send_all_tricks(canary.addr().port()).await;
+    for reachable in [Reachable::default(), allowing(&ELSEWHERE)] {
+        send_all_tricks(canary.addr().port(), reachable).await;
+    }
     assert_eq!(canary.connections(), 0);
 }
 
@@ -91,7 +115,7 @@ fn urls_of_honest_users_are_taken() {
         ("https://[2606:4700:4700::1111]/", "https://[2606:4700:4700::1111]/"),
         ("https://my_app.example.co.uk/{id}|x", "https://my_app.example.co.uk/%7Bid%7D|x"),
     ] {
-        let target = Target::parse(url, false).unwrap_or_else(|refused| panic!("{url}: {refused}"));
+        let target = Target::parse(url, &Reachable::default()).unwrap_or_else(|refused| panic!("{url}: {refused}"));
         assert_eq!(target.to_string(), shown);
     }
 }
@@ -99,7 +123,7 @@ fn urls_of_honest_users_are_taken() {
 #[test]
 fn hosts_and_urls_have_a_longest() {
     let label = "a".repeat(63);
-    let code = |url: &str| Target::parse(url, false).map(|_| ()).map_err(|refused| refused.code);
+    let code = |url: &str| Target::parse(url, &Reachable::default()).map(|_| ()).map_err(|refused| refused.code);
     assert_eq!(code(&format!("https://{label}.com/")), Ok(()));
     assert_eq!(code(&format!("https://a{label}.com/")), Err("url_host"));
     let longest = [label.as_str(), &label, &label, &label[..57]].join(".");

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use platform::http_client::{Call, Config, HttpClient, Target};
+use platform::http_client::{Call, Config, HttpClient, Reachable, Target};
 use testkit::{eventually, receiver::Receiver};
 use tokio::time::MissedTickBehavior;
 
@@ -102,7 +102,7 @@ async fn words_nobody_asked_for_end_the_connection() {
 async fn a_thousand_calls_race_a_receiver_that_closes_idle_connections() {
     let server = RawServer::start_impatient(BIND, Some(Duration::from_millis(2)), |_, _| Action::Send(OK.into()));
     let client = open_client();
-    let target = Target::parse(&server.url("/"), true).unwrap();
+    let target = Target::parse(&server.url("/"), &Reachable::loopback()).unwrap();
     let mut pace = tokio::time::interval(Duration::from_millis(2));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut failed, mut resent) = (Vec::new(), 0);
@@ -131,7 +131,7 @@ async fn a_thousand_calls_race_a_receiver_that_closes_idle_connections() {
 #[tokio::test]
 async fn idle_connections_are_closed_in_time() {
     let receiver = Receiver::start();
-    let config = Config { allow_private: true, idle_timeout: Duration::from_secs(1), ..Config::default() };
+    let config = Config { reachable: Reachable::loopback(), idle_timeout: Duration::from_secs(1), ..Config::default() };
     let client = HttpClient::new(config);
     post(&client, &receiver.url("/")).await.unwrap();
     assert_eq!(client.idle(), 1);
@@ -145,7 +145,7 @@ async fn idle_connections_are_closed_in_time() {
 async fn a_thousand_hosts_share_a_bounded_pool() {
     let server = RawServer::start("0.0.0.0:0", |_, _| Action::Send(OK.into()));
     let client = HttpClient::new(Config {
-        allow_private: true,
+        reachable: Reachable::loopback(),
         max_idle: 300,
         idle_timeout: Duration::from_secs(60),
         ..Config::default()

@@ -5,17 +5,20 @@ use std::{
     time::Duration,
 };
 
-use platform::http_client::{CallError, Config, Dns, HttpClient};
+use platform::http_client::{CallError, Config, Dns, HttpClient, Reachable, Target};
 
 use super::{
+    allowing,
     dns::{DnsServer, Record},
-    guard::send_all_tricks,
+    guard::{ELSEWHERE, send_all_tricks},
     own_process::{PUBLIC, inside_namespace},
     post, post_within,
     raw::{Action, OK, RawServer},
 };
 
 const EVERYWHERE: &str = "[::]:0";
+/// A canary, but for who allows its network.
+const INSIDE: &str = "10.0.0.1";
 
 fn address(text: &str) -> Record {
     Record::Address(text.parse().unwrap())
@@ -36,7 +39,9 @@ async fn no_trick_reaches_a_canary() {
         return;
     }
     let canary = RawServer::start(EVERYWHERE, |_, _| Action::Send(OK.into()));
-    send_all_tricks(canary.addr.port()).await;
+    for reachable in [Reachable::default(), allowing(&ELSEWHERE)] {
+        send_all_tricks(canary.addr.port(), reachable).await;
+    }
     assert!(canary.accepted().is_empty(), "{:?}", canary.accepted());
 }
 
@@ -101,6 +106,47 @@ async fn no_answer_of_a_lying_dns_leads_to_a_canary() {
     println!("{answered} answered, {refused} refused");
     assert!(answered >= 300 + 50 && refused >= 1500);
     assert_eq!((breaches(&canary), canary.accepted().len()), (Vec::new(), answered));
+}
+
+/// Names may lead into the network that is allowed, whatever they look like, and nowhere else inside.
+#[tokio::test]
+async fn names_lead_into_an_allowed_network_and_to_no_other_canary() {
+    if !inside_namespace("http_client::namespace::names_lead_into_an_allowed_network_and_to_no_other_canary") {
+        return;
+    }
+    let receiver = RawServer::start(EVERYWHERE, |_, _| Action::End(OK.into()));
+    let dns = DnsServer::start(|name, _| match name.trim_end_matches('.') {
+        "hook" | "hook.local" | "hook.internal" | "hook.default.svc.cluster.local" | "hook.example.com" => {
+            vec![address(INSIDE)]
+        }
+        "both.example.com" => vec![address(PUBLIC), address(INSIDE)],
+        "mixed.example.com" => vec![address(INSIDE), address("192.168.1.1")],
+        "mixed-metadata.example.com" => vec![address(INSIDE), address("169.254.169.254")],
+        "mixed-families.example.com" => vec![address(INSIDE), address("fd00:ec2::254")],
+        "mapped.example.com" => vec![address("::ffff:10.0.0.1")],
+        "alias.example.com" => vec![Record::Alias("hook.internal"), address("172.16.0.1")],
+        "loopback" | "loopback.example.com" => vec![address("127.0.0.1")],
+        _ => Vec::new(),
+    });
+    let dns = Dns::Servers(vec![dns.addr]);
+    let client = HttpClient::new(Config { reachable: allowing(&["10.0.0.0/24"]), dns, ..Config::default() });
+    let url = |host: &str| format!("http://{host}:{}/", receiver.addr.port());
+    let inside = ["hook", "hook.local", "hook.internal", "hook.default.svc.cluster.local", "hook.example.com", INSIDE];
+    for host in inside.into_iter().chain(["both.example.com", PUBLIC]) {
+        assert!(Target::parse(&url(host), client.reachable()).is_ok(), "{host}");
+        assert_eq!(post(&client, &url(host)).await.map(|answer| answer.status.as_u16()).ok(), Some(200), "{host}");
+    }
+    let met = receiver.accepted().len();
+    let mixed = ["mixed", "mixed-metadata", "mixed-families", "mapped", "alias", "loopback"];
+    let outside = ["loopback", "127.0.0.1", "[::1]", "192.168.1.1", "172.16.0.1"].map(str::to_owned);
+    for host in mixed.into_iter().map(|name| format!("{name}.example.com")).chain(outside) {
+        let error = post(&client, &url(&host)).await.expect_err(&host);
+        let is_refused = matches!(&error, CallError::Refused(refused) if refused.code == "address_forbidden");
+        assert!(is_refused, "{host}: {error}");
+    }
+    let inside: IpAddr = INSIDE.parse().unwrap();
+    assert_eq!((met, receiver.accepted().len()), (8, 8));
+    assert!(breaches(&receiver).iter().all(|ip| *ip == inside), "{:?}", receiver.accepted());
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use platform::{
-    http_client::{Answer, Call, CallError, HttpClient, Target, TlsFiles, TlsIdentity},
+    http_client::{Answer, Call, CallError, HttpClient, Reachable, Target, TlsFiles, TlsIdentity},
     shutdown::Tasks,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -160,7 +160,8 @@ impl Server {
         tls: Option<&Arc<TlsIdentity>>,
         deadline: Duration,
     ) -> Result<Answer, CallError> {
-        let target = Target::parse(&format!("https://localhost:{}{path}", self.addr.port()), true).unwrap();
+        let target =
+            Target::parse(&format!("https://localhost:{}{path}", self.addr.port()), &Reachable::loopback()).unwrap();
         let body = Bytes::from_static(b"{\"a\":1}");
         client.post(Call { target: &target, headers: &[], body, deadline, tls }).await
     }
