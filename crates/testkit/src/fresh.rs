@@ -4,7 +4,7 @@ use std::{
     env, fs,
     hash::{BuildHasher, RandomState},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -23,7 +23,12 @@ pub(crate) fn word() -> String {
 
 /// A new empty folder under the system's temporary folder; whoever asks removes it.
 pub(crate) fn folder(kind: &str) -> io::Result<PathBuf> {
-    let path = env::temp_dir().join(format!("testkit-{kind}-{}-{}", process::id(), word()));
+    folder_in(&env::temp_dir(), kind)
+}
+
+/// The same in another folder.
+pub(crate) fn folder_in(parent: &Path, kind: &str) -> io::Result<PathBuf> {
+    let path = parent.join(format!("testkit-{kind}-{}-{}", process::id(), word()));
     fs::create_dir_all(&path)?;
     Ok(path)
 }

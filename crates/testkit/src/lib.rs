@@ -7,13 +7,15 @@
 //! - `need!` skips the test, with the reason on record, when its server cannot be had; under `CI=true` it fails instead.
 //! - `process` keeps a server alive for exactly as long as its owner; `wait` is the only place that polls.
 //! - `ledger` counts which tests used what; the binary `servers` prints it.
-//! - `proxy` makes a network bad on order; `receiver` takes webhooks and answers them well, late, badly or with malice;
-//!   `official` asks the official libraries what they think of a webhook.
+//! - `proxy` makes a network bad on order, `disk` a disk full, `strace` a disk broken.
+//! - `receiver` takes webhooks and answers them well, late, badly or with malice; `official` asks the official libraries
+//!   what they think of a webhook.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test harness reads its own environment and waits for processes by polling the clock with a deadline"
 )]
 
+pub mod disk;
 pub mod fetch;
 pub mod find;
 mod fresh;
@@ -29,6 +31,7 @@ pub mod proxy;
 pub mod receiver;
 pub mod redis;
 pub mod resp;
+pub mod strace;
 mod unavailable;
 pub mod wait;
 

@@ -111,10 +111,11 @@ impl Process {
     /// Sends a signal that ends the server, and waits until it is gone.
     pub fn end(&self, signal: &str) -> io::Result<()> {
         let mut line = self.line();
-        if line.pid.is_none() {
-            return Ok(());
+        let Some(pid) = line.pid else { return Ok(()) };
+        // One that ended by itself hears nothing.
+        if is_alive(pid) {
+            line.signal(signal)?;
         }
-        line.signal(signal)?;
         line.reap()
     }
 
@@ -126,15 +127,19 @@ impl Process {
 
     /// False once the process has ended by itself, or was killed by somebody else.
     pub fn is_running(&self) -> bool {
-        let Some(pid) = self.pid() else { return false };
-        !matches!(state(Path::new(&format!("/proc/{pid}/stat"))), None | Some('Z' | 'X'))
+        self.pid().is_some_and(is_alive)
+    }
+
+    /// PostgreSQL serves each client by a child of its own.
+    pub fn children(&self) -> Vec<u32> {
+        let Some(pid) = self.pid() else { return Vec::new() };
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
     }
 
     fn stands_still(&self) -> bool {
         let Some(pid) = self.pid() else { return true };
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        let own = pid.to_string();
-        children.split_whitespace().chain([own.as_str()]).all(|process| {
+        self.children().into_iter().chain([pid]).all(|process| {
             let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
             threads
                 .map(|thread| state(&thread.path().join("stat")))
@@ -165,6 +170,10 @@ impl Process {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_alive(pid: u32) -> bool {
+    !matches!(state(Path::new(&format!("/proc/{pid}/stat"))), None | Some('Z' | 'X'))
 }
 
 /// Of a process or a thread. It follows the command, which stands in parentheses and may contain some.

@@ -1,6 +1,14 @@
 //! One PostgreSQL server of one's own. What it acknowledged is on disk: `fsync` is on.
 
-use std::{ffi::OsString, fs, io, ops::Deref, os::unix::fs::chown, path::PathBuf, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    ops::Deref,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use super::{
     install,
@@ -37,18 +45,27 @@ impl Server {
 
     /// `postgres` with these settings added, e.g. `["max_connections=20"]`.
     pub fn start_with(settings: &[&str]) -> Result<Server, Unavailable> {
-        let server = Server::launch(settings)?;
+        Server::start_in(&env::temp_dir(), settings)
+    }
+
+    /// With its data below this folder, which is on a disk of one's own.
+    pub fn start_in(parent: &Path, settings: &[&str]) -> Result<Server, Unavailable> {
+        let server = Server::launch_in(parent, settings)?;
         ledger::used(Kind::PostgreSql);
         Ok(server)
     }
 
     pub(crate) fn launch(settings: &[&str]) -> Result<Server, Unavailable> {
+        Server::launch_in(&env::temp_dir(), settings)
+    }
+
+    fn launch_in(parent: &Path, settings: &[&str]) -> Result<Server, Unavailable> {
         let because = |error: io::Error| Unavailable::new(Kind::PostgreSql, error);
         let programs = install::programs().ok_or_else(|| {
             Unavailable::new(Kind::PostgreSql, "postgres is not installed: apt-get install postgresql")
         })?;
         let port = Port::reserve().ok_or_else(|| Unavailable::new(Kind::PostgreSql, "no free port on 127.0.0.1"))?;
-        let folder = fresh::folder("postgres").map_err(because)?;
+        let folder = fresh::folder_in(parent, "postgres").map_err(because)?;
         let user = install::user();
         let data = folder.join("data");
         let made = install::create(&programs, &data, user).and_then(|()| match user {

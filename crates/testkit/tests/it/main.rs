@@ -5,6 +5,7 @@
     reason = "a test stops at the first surprise, helpers included; these measure how long real things take"
 )]
 
+mod disks;
 mod kafka_brokers;
 mod postgres_server;
 mod process;

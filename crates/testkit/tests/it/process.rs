@@ -107,6 +107,14 @@ fn a_process_that_ends_by_itself_is_noticed_and_quoted() {
     assert!(!process.is_running());
 }
 
+/// Its shell had forgotten it, and would not end it.
+#[test]
+fn a_process_that_ended_by_itself_can_be_started_again() {
+    let (process, _) = sleeper("ended", "exit 3");
+    wait_until(LIMIT, "its end", || !process.is_running());
+    process.start_again().unwrap();
+}
+
 #[test]
 fn a_wait_says_what_it_waited_for() {
     let words = testkit::wait::try_wait_until(Duration::ZERO, "the moon", || None::<()>).unwrap_err();
