@@ -26,7 +26,7 @@ test: ## Run every test against real Redis, PostgreSQL and Kafka, and leave noth
 soak: ## The fault tests in their long form: hours of kills, outages and rebalances (ARGS=kafka:: for some; ARGS=steady MINUTES=60)
 	@scripts/install build test
 	@cargo test -p tidegate --test it --no-run
-	@SOAK=$(or $(MINUTES),5) cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::crash_points dispatch::fair dispatch::kafka dispatch::keep_alive dispatch::nothing_lost dispatch::once dispatch::outage limits::bars)
+	@SOAK=$(or $(MINUTES),5) cargo run --quiet -p testkit --bin servers -- run -- cargo test -p tidegate --test it -- --test-threads 1 --nocapture $(or $(ARGS),dispatch::crash_points dispatch::fair dispatch::full_disk dispatch::kafka dispatch::keep_alive dispatch::many_rows dispatch::nothing_lost dispatch::once dispatch::outage dispatch::steady limits::bars)
 
 check: ## Format, clippy with -D warnings, licences and bans, the tidy test
 	@scripts/install build test deny

@@ -1,7 +1,8 @@
-//! Bar 1, short form: `kill -9` at random moments of a run at full speed. Nothing accepted is lost, everything ends, and
-//! only what was in flight at a kill may arrive twice.
+//! Bars 1 and 20: `kill -9` at random moments of a run at full speed. Nothing accepted is lost, everything ends, only what was
+//! in flight at a kill may arrive twice, and SQLite's file is whole.
 
 use std::{
+    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -10,7 +11,7 @@ use serde_json::json;
 use testkit::{need, receiver::Receiver};
 
 use super::{
-    LATER, addrs, assert_repeats_are_equal, replica, send, send_until_accepted, statuses, subscribe,
+    LATER, addrs, assert_repeats_are_equal, replica, say, send, send_until_accepted, statuses, subscribe,
     wait_for_subscriptions, wait_until_all_ended, wait_until_ended,
 };
 use crate::support::{Backend, Setup, Tidegate, size};
@@ -24,8 +25,10 @@ fn events() -> usize {
     size(3000, 50_000)
 }
 
-fn kills() -> usize {
-    size(5, 20)
+/// Of several processes, or of the only one.
+fn kills(backend: &Backend) -> usize {
+    let long = if matches!(backend, Backend::Sqlite) { 100 } else { 20 };
+    size(5, long)
 }
 
 /// Numbers that look random and are the same in every run.
@@ -39,9 +42,9 @@ impl Random {
 }
 
 /// Kills a random process of the fleet whenever one more random number of requests has arrived, and starts it again.
-fn kill_at_random(fleet: &mut Vec<Tidegate>, receiver: &Receiver) {
+fn kill_at_random(fleet: &mut Vec<Tidegate>, receiver: &Receiver, kills: usize) {
     let mut random = Random(SEED);
-    let mut moments: Vec<usize> = (0..kills()).map(|_| 100 + random.below(events() - 200)).collect();
+    let mut moments: Vec<usize> = (0..kills).map(|_| 100 + random.below(events() - 200)).collect();
     moments.sort_unstable();
     for moment in moments {
         receiver.received_blocking(moment, LATER);
@@ -55,8 +58,7 @@ fn of_its_own(setup: Setup) -> Setup {
     setup.env("TIDEGATE__KAFKA__INSTANCE_ID", "auto")
 }
 
-/// Returns how many arrived twice.
-fn run(backend: &Backend, size: usize) -> usize {
+fn run(backend: &Backend, size: usize) {
     let receiver = Receiver::start();
     let mut fleet: Vec<Tidegate> = (0..size).map(|_| of_its_own(replica(backend)).start()).collect();
     let all = addrs(&fleet);
@@ -74,34 +76,44 @@ fn run(backend: &Backend, size: usize) -> usize {
                 }
             });
         }
-        kill_at_random(&mut fleet, &receiver);
+        kill_at_random(&mut fleet, &receiver, kills(backend));
     });
-    let events = events();
+    let (events, kills) = (events(), kills(backend));
     wait_until_all_ended(all[0], events);
     let arrived = receiver.count();
     assert_eq!(receiver.distinct(), events, "lost");
     assert_eq!(statuses(all[0]), [("delivered".to_owned(), events)].into());
-    assert!(arrived - events <= kills() * IN_FLIGHT, "{} arrived twice", arrived - events);
+    assert!(arrived - events <= kills * IN_FLIGHT, "{} arrived twice", arrived - events);
     assert_repeats_are_equal(&receiver);
-    arrived - events
+    say(format_args!("{} of {events} twice after {kills} kills", arrived - events));
+    if matches!(backend, Backend::Sqlite) {
+        assert_whole(fleet.remove(0).kill().folder());
+    }
+}
+
+/// SQLite's file, as it was left.
+pub(super) fn assert_whole(folder: &Path) {
+    let file = rusqlite::Connection::open(folder.join("data/tidegate.db")).unwrap();
+    let found: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(found, "ok");
 }
 
 #[test]
 fn nothing_is_lost_when_the_process_is_killed_on_sqlite() {
-    println!("{} of {} twice after {} kills", run(&Backend::Sqlite, 1), events(), kills());
+    run(&Backend::Sqlite, 1);
 }
 
 #[test]
 fn nothing_is_lost_when_workers_are_killed_on_postgres() {
     let postgres = need!(testkit::postgres());
-    println!("{} of {} twice after {} kills", run(&Backend::Postgres(postgres), 3), events(), kills());
+    run(&Backend::Postgres(postgres), 3);
 }
 
 #[cfg(feature = "kafka")]
 #[test]
 fn nothing_is_lost_when_replicas_are_killed_on_kafka() {
     let backend = need!(Backend::kafka());
-    println!("{} of {} twice after {} kills", run(&backend, 3), events(), kills());
+    run(&backend, 3);
 }
 
 /// A worker that had not heard of a subscription yet took its deliveries for orphans and cancelled them.
