@@ -23,7 +23,6 @@ use serde::{
         value::MapAccessDeserializer,
     },
 };
-use serde_path_to_error::Track;
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
 pub use self::page::{Page, PageQuery, cursor, cursor_of_chosen, limit_within, no_cursor};
@@ -193,17 +192,8 @@ fn parse_any<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
 }
 
 fn parse_with<'de, S: DeserializeSeed<'de> + Clone>(body: &'de [u8], seed: S) -> Result<S::Value, Problem> {
-    // Which field is wrong costs more to know than to read the body; only what is wrong is read for that.
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    if let Ok(value) = seed.clone().deserialize(&mut deserializer)
-        && deserializer.end().is_ok()
-    {
-        return Ok(value);
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let mut track = Track::new();
-    let value = seed.clone().deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
-    let value = value.map_err(|cause| body::problem(body, seed, cause, &track.path().to_string()))?;
+    let value = seed.clone().deserialize(&mut deserializer).map_err(|cause| body::problem(body, seed, cause))?;
     deserializer.end().map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not one JSON value: {error}"))
     })?;

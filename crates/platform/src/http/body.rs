@@ -4,29 +4,36 @@ use std::io;
 
 use axum::http::StatusCode;
 use serde::de::{DeserializeSeed, IgnoredAny};
+use serde_path_to_error::Track;
 
 use super::words;
 use crate::problem::Problem;
 
-pub(super) fn problem<'de, S: DeserializeSeed<'de>>(
-    body: &[u8],
-    seed: S,
-    cause: serde_json::Error,
-    path: &str,
-) -> Problem {
+/// Which field is wrong costs more to know than to read the body; only what is wrong is read for that.
+pub(super) fn problem<'de, S: DeserializeSeed<'de> + Clone>(body: &[u8], seed: S, cause: serde_json::Error) -> Problem {
     if !cause.is_data()
         && let Some(broken) = broken(body, &cause)
     {
         return Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not JSON: {broken}"));
     }
-    let (detail, name) = in_words(&no_choice(body, seed, &cause).unwrap_or(cause));
-    let field = match (path, name) {
+    let (cause, path) = no_choice(body, seed.clone(), &cause).unwrap_or_else(|| (cause, read(body, b"", seed).1));
+    let (detail, name) = in_words(&cause);
+    let field = match (path.as_str(), name) {
         (".", name) => name,
         (path, Some(name)) => Some(format!("{path}.{name}")),
         (path, None) => Some(path.to_owned()),
     };
     let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", detail);
     field.into_iter().fold(problem, Problem::field)
+}
+
+/// Reads it again, with something behind it: what is wrong, and where. Both are read by one kind of deserializer: each further one
+/// would put the code of every body into the binary once more.
+fn read<'de, S: DeserializeSeed<'de>>(body: &[u8], behind: &[u8], seed: S) -> (Option<serde_json::Error>, String) {
+    let mut deserializer = serde_json::Deserializer::from_reader(io::Read::chain(body, behind));
+    let mut track = Track::new();
+    let read = seed.deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
+    (read.err(), track.path().to_string())
 }
 
 /// Why a body is not JSON at all. serde_json also takes some JSON of the wrong type for a mistake of syntax.
@@ -41,15 +48,14 @@ fn no_choice<'de, S: DeserializeSeed<'de>>(
     body: &[u8],
     seed: S,
     cause: &serde_json::Error,
-) -> Option<serde_json::Error> {
+) -> Option<(serde_json::Error, String)> {
     if !cause.is_syntax() {
         return None;
     }
     let lines = body.split_inclusive(|byte| *byte == b'\n').take(cause.line().saturating_sub(1));
     let before = (lines.map(<[u8]>::len).sum::<usize>() + cause.column()).checked_sub(1)?;
-    let cut = io::Read::chain(body.get(..before)?, br#""""#.as_slice());
-    let error = seed.deserialize(&mut serde_json::Deserializer::from_reader(cut)).err()?;
-    error.to_string().starts_with("unknown variant ").then_some(error)
+    let (error, path) = read(body.get(..before)?, br#""""#, seed);
+    error.filter(|error| error.to_string().starts_with("unknown variant ")).map(|error| (error, path))
 }
 
 /// A mistake in a body. The name is of a field that is not there, or there twice, in the object where that was noticed.
