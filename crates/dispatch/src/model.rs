@@ -198,7 +198,8 @@ pub struct Event {
     #[serde(rename = "type")]
     #[schema(example = "order.created")]
     pub event_type: String,
-    #[schema(value_type = Object)]
+    /// Any JSON.
+    #[schema(value_type = Value)]
     pub data: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

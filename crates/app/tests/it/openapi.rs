@@ -192,7 +192,7 @@ fn answers_of_limits_and_gates_are_as_the_document_says() {
 fn what_intake_takes_and_answers_is_as_the_document_says() {
     let tidegate = Setup::serve().start();
     let described = Described::start(&tidegate);
-    let (one, wrong) = (json!({"type": "a.b", "data": {}}), json!({"type": "a b", "data": "any JSON"}));
+    let (one, wrong) = (json!({"type": "a.b", "data": 7}), json!({"type": "a b", "data": "any JSON"}));
     for route in ["POST /v1/events", "POST /events"] {
         let ask = |content_type, body, status| described.ask_with(content_type, route, "", body, status);
         assert_eq!(ask("application/json", one.clone(), 202)["status"], "queued");
